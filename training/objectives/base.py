@@ -38,7 +38,7 @@ from training.models.features import Extra, Features, ModalityFeatures, Pretrain
 from training.objectives.similarity import Similarities, full_precision, similarities
 
 Pairs = tuple[tuple[Modality, Modality], ...]
-# Of texts, or of the sentences of each.
+# Takes texts, or the sentences of each.
 ForTexts = Callable[[Sequence[str | tuple[str, ...]]], Extra]
 Requirement = Literal["local", "branches", "views", "momentum", "one_vector"]
 

@@ -63,7 +63,7 @@ def normalised_weights(weights: Tensor | None, mask: Tensor, dtype: torch.dtype)
     Args:
         weights: (B, K), not negative; None: all the same.
         mask: (B, K) bool, True where an entry is real.
-        dtype: Of the result.
+        dtype: Type of the result.
     """
     kept = mask.to(dtype) if weights is None else weights.detach().to(dtype).masked_fill(~mask, 0)
     return kept / kept.sum(dim=1, keepdim=True).clamp(min=torch.finfo(dtype).tiny)

@@ -55,7 +55,7 @@ def local_contrastive(
         cosines: (B, K, K), entry k of one side with entry l of the other; both sides have the same padding.
         weights: (B, K), zero where padded; a row sums to 1.
         mask: (B, K) bool, True where an entry is real.
-        temperature: Of the softmax.
+        temperature: Temperature of the softmax.
         positives: (K, K) weight of entry l as a positive of entry k; None: an entry's only positive is its
             counterpart. What falls on padded entries is shared out among the real ones.
 

@@ -39,7 +39,7 @@ def images_as_pretrained(
     A warning names each setting that differs from the tower's.
 
     Args:
-        given: Of a recipe.
+        given: Preprocessing of a recipe.
         pretrained: Folder, file or hub name of the tower; None: random weights.
         path: Path of the preprocessing in the recipe, for messages.
 

@@ -35,9 +35,9 @@ class Inputs:
         positions: (b,) int64, positions of the items in the batch; on the CPU.
         batch_size: B, as it was planned.
         images: uint8 (b, 3, S, S), or float32 (b, W), the pooled features of a locked image tower.
-        tokens: Of the texts, or float32 (b, W), the pooled features of a locked text tower; None where none
-            are used.
-        spectrograms: Of the sounds; None where none are used.
+        tokens: Tokens of the texts, or float32 (b, W), the pooled features of a locked text tower; None if
+            no texts are used.
+        spectrograms: Spectrograms of the sounds; None where none are used.
         glyphs: (b, 6) int64, the digits that are pasted into the images; None: nothing is.
     """
 
@@ -77,7 +77,7 @@ class Batch:
     """Aligned items of this process: what the encoder sees, and what only the loss needs.
 
     Attributes:
-        inputs: Of b items.
+        inputs: Inputs of b items.
         items: (b,) int64, their rows in the train split; None of another split.
         positive_mask: (b, B), its rows of the mask in `Features`; None in all processes or in none.
         extras: As in `Features`.
@@ -100,7 +100,7 @@ class BatchLoader:
         extras: What the objective alone needs of the sampler's records and of the drawn texts.
         rows: Where in the split each of the sampler's records is; None: they are the split.
         training: The split is the train split: its rows are items to remember.
-        shortcuts: That images and texts share; None: there are none.
+        shortcuts: Shortcuts that images and texts share; None: there are none.
         processes: Whose share is loaded.
     """
 
@@ -302,7 +302,7 @@ class PixelPreparation:
 
     Attributes:
         image: How the model takes images.
-        augmentation: Of training images.
+        augmentation: Augmentation of training images.
         digits: Pastes the digits of shortcuts; None where there are none.
     """
 

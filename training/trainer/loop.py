@@ -62,7 +62,7 @@ class Task(ABC, Generic[Drawn]):
 
     Attributes:
         module: Trained; its weights are in the checkpoints.
-        batches: Of the train split, this process's share.
+        batches: Batches of the train split, this process's share.
         fingerprint: Digest of the data and the encoder that a resumed run must find unchanged.
         chosen_by: Figure of `measure` that decides the best checkpoint.
         measured_at_start: Training begins with weights that may stay the best.
@@ -80,7 +80,7 @@ class Task(ABC, Generic[Drawn]):
         """Refuse a run that cannot do its first step.
 
         Args:
-            batch: Of that step, this process's share.
+            batch: Batch of that step, this process's share.
             step: Number of the step, from 0.
 
         Raises:
@@ -132,13 +132,13 @@ class TrainingLoop(Generic[Drawn]):
     Attributes:
         recipe: Resolved.
         task: Module, batches and measurements.
-        optimizer: Of the parameters that are trained.
+        optimizer: Optimizer of the parameters that are trained.
         device: Where the module is.
-        folder: Of the run.
+        folder: Folder of the run.
         total_steps: Length of the run.
-        processes: That train together; the main one writes and reports.
+        processes: Processes that train together; the main one writes and reports.
         position: Next batch.
-        metrics: Of the best checkpoint so far; empty before the first.
+        metrics: Metrics of the best checkpoint so far; empty before the first.
         callbacks: Called at each step and measurement.
     """
 

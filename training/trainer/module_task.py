@@ -178,9 +178,9 @@ def check_step(module: TrainedModule, inputs: Sequence[Tensor], fabric: Fabric, 
 
     Args:
         module: In training mode; `forward` gives the mean over the rows that it takes, and its terms.
-        inputs: Of a step, the first one with a row for each sample.
+        inputs: Inputs of a step, the first one with a row for each sample.
         fabric: Device and precision.
-        processes: That train together.
+        processes: Processes that train together.
 
     Raises:
         RecipeError: It has not.

@@ -92,9 +92,9 @@ class EncoderModule(TrainedModule):
         """The features of normalised images (B, 3, S, S), of what belongs to them, and of other views.
 
         Args:
-            pixels: Of the images.
-            tokens: Of their texts, or the text tower's pooled features of them (B, W).
-            spectrograms: Of their sounds.
+            pixels: Pixels of the images.
+            tokens: Tokens of their texts, or the text tower's pooled features of them (B, W).
+            spectrograms: Spectrograms of their sounds.
             view: The images changed in another way (B, 3, S, S), for objectives that compare two views.
         """
         encoded: Features = self.model(pixels, tokens, spectrograms)

@@ -122,7 +122,7 @@ def with_temperature(recipe: Recipe, start: BundleInfo | None = None) -> Recipe:
     """The recipe with numbers for a temperature and a bias that pretrained towers bring.
 
     Args:
-        recipe: Of a run.
+        recipe: Recipe of a run.
         start: Bundle that it starts from, whose training tells the temperature that its towers are used to.
 
     Raises:

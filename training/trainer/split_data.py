@@ -43,10 +43,10 @@ class SplitOpener:
     """What the splits of a run have in common.
 
     Attributes:
-        recipe: Of the run.
-        preprocessing: Of everything that the encoder sees.
-        modalities: That the objective uses.
-        device: That the loop computes on.
+        recipe: Recipe of the run.
+        preprocessing: Preprocessing of everything that the encoder sees.
+        modalities: Modalities that the objective uses.
+        device: Device that the loop computes on.
         processes: Whose share is loaded.
         resources: Ends the threads that decode when it is closed.
         objective: Objective of the run; None: its batches carry nothing for it alone.

@@ -54,12 +54,12 @@ class RunResult(Frozen):
     """What a run leaves in `results.json`.
 
     Attributes:
-        recipe: That it was trained with, before its towers settled anything.
+        recipe: Recipe that it was trained with, before its towers settled anything.
         data: SHA-256 of the manifest.
-        figures: Of its best checkpoint on the validation split; empty if it failed.
+        figures: Figures of its best checkpoint on the validation split; empty if it failed.
         best_step: Steps after which that checkpoint was written.
         steps: Steps of the run.
-        seconds: That the process took which finished it.
+        seconds: Seconds that the process that finished it took.
         error: Why there are no figures; empty if there are.
     """
 
@@ -232,7 +232,7 @@ def tune(runs: Sequence[Run], data: Path, *, device: str = "auto", show_progress
     Locked towers encode each image and text once for all runs.
 
     Args:
-        runs: Of `plan_runs`.
+        runs: Runs of `plan_runs`.
         data: Folder of a manifest with a validation split.
         device: A torch device; "auto": the GPU if there is one, otherwise the CPU.
         show_progress: Show bars on standard error, and the time left.

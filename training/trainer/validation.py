@@ -32,7 +32,7 @@ class Validation:
     """Measures the model on the validation split.
 
     Attributes:
-        recipe: Of the run.
+        recipe: Recipe of the run.
         manifest: The validation split.
         encoder: Around the model in training.
         loss_batches: Its pairs, when the loss is what selects; None otherwise.
@@ -108,7 +108,7 @@ def check_selectable(
     Args:
         select_by: Name of the figure.
         manifest: The validation split.
-        modalities: That the model has towers for.
+        modalities: Modalities that the model has towers for.
         by_pairs: It compares images and texts pair by pair, and no label is searched by a sentence.
 
     Raises:
@@ -148,7 +148,7 @@ def check_comparable(usable: Manifest, modalities: frozenset[Modality]) -> None:
 
     Args:
         usable: Records of the split that have all that the objective takes.
-        modalities: That the objective compares.
+        modalities: Modalities that the objective compares.
 
     Raises:
         RecipeError: No two differ, and the loss is the same whatever the model says.

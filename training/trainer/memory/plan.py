@@ -37,10 +37,10 @@ def settled_chunk_size(
     All processes get the same. A number of the recipe stays; where it may not fit, the log says so.
 
     Args:
-        train: Of the recipe.
-        loss: Of the run, its task as it trains.
-        batches: Of the train split.
-        processes: That train together.
+        train: Training settings of the recipe.
+        loss: Loss of the run, its task as it trains.
+        batches: Batches of the train split.
+        processes: Processes that train together.
 
     Returns:
         None: the whole share of a batch at once.

@@ -36,10 +36,10 @@ class StepMemory:
     Attributes:
         share: Items of a batch that a process encodes.
         encoding: Activations, and what the backward pass through them takes.
-        loss: Of the features of the whole share.
-        features: Of the whole share.
+        loss: Loss of the features of the whole share.
+        features: Features of the whole share.
         constant: Gradients of the parameters, state of the optimizer and batches that wait.
-        device: That holds them.
+        device: Device that holds them.
     """
 
     share: int
@@ -53,7 +53,7 @@ class StepMemory:
         """The most, with at most so many items encoded at a time."""
         if chunk >= self.share:
             return with_margin(self.constant + self.encoding.at(self.share) + self.loss, self.device)
-        # Of the features there are those of the chunks, the joined ones, and later their gradients.
+        # There are the features of the chunks, the joined ones, and later their gradients.
         with_loss = self.loss + 2 * self.features
         most = max(with_loss, self.encoding.at(chunk) + 3 * self.features)
         return with_margin(self.constant + most, self.device)
@@ -67,7 +67,7 @@ class StepTrial:
     parameters are dropped as soon as they are made: their size needs no trial.
 
     Attributes:
-        loss: Of the run.
+        loss: Loss of the run.
         make: Makes a batch of so many items, each as large as any.
         processes: All try the same.
         room: Bytes that may be taken by the trial.

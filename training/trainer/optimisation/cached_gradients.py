@@ -51,9 +51,9 @@ def backward_in_chunks(
     Args:
         module: What encodes.
         encode: Features of the items of a chunk.
-        loss: Of the features of the whole batch.
+        loss: Loss of the features of the whole batch.
         chunks: Cover the batch in order.
-        device: That the module computes on.
+        device: Device that the module computes on.
     """
     states, encoded = [], []
     with torch.no_grad(), _statistics_untouched(module):

@@ -21,7 +21,7 @@ class GradientAverage:
 
     Args:
         parameters: Whose gradients are averaged.
-        processes: That train together.
+        processes: Processes that train together.
         numbers_at_once: Most numbers of a bucket with more than one parameter.
     """
 

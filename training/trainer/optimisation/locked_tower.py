@@ -89,7 +89,7 @@ class LockedTextTower:
 
         Args:
             texts: May hold a text several times.
-            folder: Of the data set.
+            folder: Folder of the data set.
             processes: Processes that draw from the same texts; the others wait while the main one fills the
                 disk.
             on_disk: Keep them for later runs.
@@ -146,7 +146,7 @@ class LockedEncoder(Encoder):
 
     Args:
         model: Measured; its locked towers have the weights of those given.
-        preprocessing: Of what it sees.
+        preprocessing: Preprocessing of what it sees.
         device: Where it computes.
         image: Its image tower, if it is locked.
         text: Its text tower, if it is locked.
@@ -198,9 +198,9 @@ def locked_towers(
 
     Args:
         model: On the device, with the weights that the run starts or resumes with.
-        objective: That is trained.
-        recipe: Of the run.
-        preprocessing: Of what the model sees.
+        objective: Objective that is trained.
+        recipe: Recipe of the run.
+        preprocessing: Preprocessing of what the model sees.
         fabric: Device and precision.
 
     Raises:

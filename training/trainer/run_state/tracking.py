@@ -48,7 +48,7 @@ class Tracker(ABC):
     """A run in a tracker.
 
     Args:
-        folder: Of the run, which has its name.
+        folder: Folder of the run, which has its name.
         settings: Resolved recipe.
         run: Id of the tracker's run to continue; None: a new one.
     """
@@ -161,7 +161,7 @@ class Trackers:
 
     Args:
         names: Installed trackers.
-        folder: Of the run, with its recipe.yaml; a resumed run continues in the trackers' runs.
+        folder: Folder of the run, with its recipe.yaml; a resumed run continues in the trackers' runs.
     """
 
     def __init__(self, names: Sequence[TrackerName], folder: Path) -> None:
