@@ -24,11 +24,11 @@ DIRECTORY: Final = "1.2.840.10008.1.3.10"
 MANUFACTURER: Final = "recoquest"
 _CLASSES: Final = "1.2.840.10008.5.1.4.1.1."
 # Computed and digital radiography, mammography, intra-oral, angiography and fluoroscopy, enhanced and not.
-_FILMS: Final = frozenset(
-    _CLASSES + number for number in ["1", "1.1", "1.2", "1.3", "12.1", "12.1.1", "12.2", "12.2.1"]
+_FILMS: Final = tuple(
+    _CLASSES + one for one in ("1", "1.1", "1.2", "1.3", "12.1", "12.1.1", "12.2", "12.2.1")
 )
-_RAW: Final = frozenset(_CLASSES + number for number in ("1.1.1", "1.2.1", "1.3.1"))
-_SECONDARY: Final = frozenset(_CLASSES + number for number in ("7", "7.1", "7.2", "7.3", "7.4"))
+_RAW: Final = tuple(_CLASSES + one for one in ("1.1.1", "1.2.1", "1.3.1"))
+_SECONDARY: Final = tuple(_CLASSES + one for one in ("7", "7.1", "7.2", "7.3", "7.4"))
 _FILM_MODALITIES: Final = frozenset({"CR", "DX", "MG", "IO", "PX", "RG", "RF", "XA"})
 # Modalities of pictures that were made of others, or of paper.
 _CAPTURES: Final = frozenset({"OT", "SC", "DOC", "PR", "KO", "SR"})
@@ -42,10 +42,7 @@ _KEYWORDS: Final = (
     *("OtherPatientIDsSequence", "LongitudinalTemporalInformationModified"),
 )
 # What published data sets leave in the file meta information alone.
-_IN_META: Final = {
-    "SOPClassUID": "MediaStorageSOPClassUID",
-    "SOPInstanceUID": "MediaStorageSOPInstanceUID",
-}
+_IN_META: Final = ("SOPClassUID", "SOPInstanceUID")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +72,8 @@ def read_object(content: bytes, max_bytes: int) -> Dataset:
         dataset = dcmread(
             io.BytesIO(content), force=True, stop_before_pixels=True, specific_tags=list(_KEYWORDS)
         )
-        for keyword, in_meta in _IN_META.items():
-            if not uid_of(dataset, keyword) and (uid := uid_of(dataset.file_meta, in_meta)):
+        for keyword in _IN_META:
+            if not uid_of(dataset, keyword) and (uid := uid_of(dataset.file_meta, f"MediaStorage{keyword}")):
                 setattr(dataset, keyword, uid)
         return dataset
     except UNREADABLE:

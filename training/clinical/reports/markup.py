@@ -10,7 +10,20 @@ _BLOCKS: Final = (
     *("hr", "li", "ol", "p", "pre", "section", "table", "tbody", "thead", "tr", "ul"),
 )
 _INLINE: Final = (
-    *("a", "b", "body", "em", "font", "html", "i", "span", "strong", "sub", "sup", "td", "th", "u"),
+    "a",
+    "b",
+    "body",
+    "em",
+    "font",
+    "html",
+    "i",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "td",
+    "th",
+    "u",
 )
 _HIDDEN: Final = ("script", "style", "head", "title")
 _TAG: Final = re.compile(
@@ -119,7 +132,7 @@ def _text_of_rtf(text: str, start: int) -> tuple[str, int]:
         elif word == "ansicpg":
             encoding = f"cp{number}" if re.fullmatch(r"125[0-8]", number) else encoding
         elif word == "u" and number:
-            parts += [] if hidden else [chr(int(number) % 0x10000)]
+            parts.append("" if hidden else chr(int(number) % 0x10000))
             skip = width
         elif word:
             said = _RTF_WORDS.get(word, "")

@@ -9,17 +9,9 @@ from hypothesis import strategies as st
 
 from tests.training.clinical.findings import measuring
 from tests.training.clinical.findings.measuring import CASES, EVERY, KINDS, PARTS, golden, predicted
-from training.clinical.findings import (
-    FINDINGS,
-    STATES,
-    Finding,
-    are_prior,
-    find_findings,
-    finding_called,
-    image_states,
-    is_read,
-)
-from training.clinical.findings.findings import MAX_CHARACTERS
+from training.clinical.findings import MAX_CHARACTERS, STATES, Finding, are_prior, find_findings, image_states
+from training.clinical.text.language import is_read
+from training.clinical.text.vocabulary import FINDINGS, finding_called
 
 DOCUMENTED = Path(__file__).resolve().parents[4] / "docs" / "findings.md"
 # Words of the rules, and others, in any order.

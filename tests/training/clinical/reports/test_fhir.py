@@ -9,7 +9,7 @@ import pytest
 
 from tests.training.clinical.reports.documents import KEY, MARKERS, as_json, fhir_report
 from tests.training.importing.report_reading import read_all, read_one, texts_of
-from training.clinical.findings.chexpert import chexpert_labels
+from training.clinical.findings import chexpert_labels
 from training.clinical.reports.study_report import ReportError, StudyReport
 from training.importing.reports import LeftOutFile, ReadReport, read_reports
 
