@@ -428,9 +428,21 @@ class ReclaimTask(TaskModule):
 class Reclaim(ComposedObjective):
     """RECLAIM's term on the embeddings of two modalities, added to a base objective: `base - weight L_ANS`.
 
-    The memory gives negatives from all the data whatever the batch; it costs a product of the batch with
-    every row at each step. Made for InfoNCE and VSE++ as a base. The arguments are those of
-    `ReclaimTermSettings`.
+    L_ANS (equations 3 and 6-8) is the mean over pairs of embeddings u, v (B, D) of `log g(u, v)`, plus the
+    means over the nearest rows n in memory of `log(1 - g(u, n))` and `log(1 - g(n, v))`, with g the sigmoid of
+    a 1-Lipschitz critic. The arguments are those of `ReclaimTermSettings`. Call it with `Features` that have
+    `items` (B,), and `after_step` after each step of the optimizer.
+
+    Use it with InfoNCE or VSE++ as a base if batches can't be large: the memory gives negatives from all the
+    data. It costs a product of the batch with every row at each step.
+
+    >>> from training.models.features import Features, ModalityFeatures
+    >>> from training.objectives import InfoNCE
+    >>> from training.papers.reclaim import Reclaim
+    >>> modalities = {name: ModalityFeatures(torch.randn(8, 64)) for name in ("image", "text")}
+    >>> loss = Reclaim(InfoNCE(), embedding_dim=64, instances=100, neighbours=10)
+    >>> loss(Features(modalities, items=torch.arange(8))).shape
+    torch.Size([])
     """
 
     options = ReclaimTermSettings
