@@ -267,14 +267,7 @@ CHEXPERT_LABELS: Final = (_NO_FINDING, *_CHEXPERT)
 
 
 class Finding(NamedTuple):
-    """A mention of a finding.
-
-    Attributes:
-        name: Name of the finding in the vocabulary.
-        state: What the text says of it.
-        start: Offset of the mention's first character in the text.
-        end: Offset behind its last character.
-    """
+    """A mention of a finding of the vocabulary: its state, and its offsets in the text."""
 
     name: str
     state: State
@@ -536,7 +529,6 @@ class _Reading:
     Attributes:
         mentions: The mentions, and those of what is ill without a name, which may be what a cue is about.
         masked: The sentence with a mask for each letter of a mention.
-        cues: The cues in order.
         effects: Each mention with the cues whose scope it is in, and their effects.
     """
 

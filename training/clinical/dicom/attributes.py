@@ -104,12 +104,7 @@ def day_of(dataset: Dataset, keyword: str) -> datetime.date | None:
 
 
 def age_of(dataset: Dataset, day: datetime.date | None) -> int | None:
-    """Return the age in whole years, 90 for 90 and above; None where it is not known.
-
-    Args:
-        dataset: Attributes of an image.
-        day: Day of the study, for the age by the date of birth.
-    """
+    """Return the age in whole years, 90 for 90 and above, stated or on the study's day; None if unknown."""
     match, years = _AGE.fullmatch(text_of(dataset, "PatientAge").upper()), None
     if match is not None:
         years = int(int(match[1]) * _DAYS[match[2] or "Y"] / _DAYS["Y"] + 1e-9)
@@ -147,14 +142,17 @@ def silence_pydicom() -> None:
 def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[str, MetadataValue]:
     """Return the metadata of an image; attributes without a usable value are left out.
 
-    Args:
-        dataset: Attributes of the image; its pixels need not be there.
-        key: Secret for the hashes of patient and accession number, and for the shift of dates.
-        keep_dates: Keep the date of the study as it is, instead of moving it back by the patient's shift.
+    The key is the secret for the hashes of patient and accession number, and for the shift of dates: without
+    `keep_dates`, the date of the study is moved back by the patient's shift.
     """
     silence_pydicom()
     days = (day_of(dataset, keyword) for keyword in _DATES)
     day = next((day for day in days if day is not None), None)
+    shown = day
+    if day is not None and not keep_dates:
+        # Without a patient, the images of a study move together.
+        shift = shift_days(key, text_of(dataset, "PatientID") or text_of(dataset, "StudyInstanceUID"))
+        shown = day - datetime.timedelta(days=shift) if day.toordinal() > shift else None
     hashes = tuple(keyed_hash(key, "patient", patient) for patient in patient_ids(dataset))
     patient = hashes[0] if text_of(dataset, "PatientID") else None
     accession, modality = text_of(dataset, "AccessionNumber"), text_of(dataset, "Modality").upper()
@@ -173,7 +171,7 @@ def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[s
         "laterality": _laterality(dataset),
         "orientation": "\\".join(directions) if is_oriented else None,
         "sex": sex if sex in _SEXES else None,
-        "date": _shown_day(dataset, day, key, keep_dates=keep_dates),
+        "date": None if shown is None else shown.isoformat(),
         "body_part": _known_words(text_of(dataset, "BodyPartExamined"), _BODY_WORDS)
         or _known_code(_codes(dataset, "AnatomicRegionSequence"), _BODY_CODES),
         "manufacturer": " ".join(word for word in makers if word.upper() in _MAKER_WORDS),
@@ -186,17 +184,6 @@ def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[s
     if (age := age_of(dataset, day)) is not None:
         known["age"] = age
     return known
-
-
-def _shown_day(dataset: Dataset, day: datetime.date | None, key: bytes, *, keep_dates: bool) -> str | None:
-    if day is None or keep_dates:
-        return None if day is None else day.isoformat()
-    # Without a patient, the images of a study move together.
-    patient = text_of(dataset, "PatientID") or text_of(dataset, "StudyInstanceUID")
-    try:
-        return (day - datetime.timedelta(days=shift_days(key, patient))).isoformat()
-    except OverflowError:
-        return None
 
 
 def _laterality(dataset: Dataset) -> str | None:

@@ -31,12 +31,9 @@ _MOST_RUNS: Final = 400_000
 
 
 def find_text(grey: Grey) -> str:
-    """Return where in a film there seems to be text, such as "at the top left"; "" where there is none.
+    """Return where a film (H, W) seems to have text, such as "at the top left"; "" where there is none.
 
     A row of at least four letters counts; single letters, as side markers have them, do not.
-
-    Args:
-        grey: The film as it is seen (H, W).
     """
     for picture in (grey, 255 - grey):
         for level in _LEVELS:

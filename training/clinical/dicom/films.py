@@ -80,11 +80,11 @@ def write_film(
     *,
     looked_at: bool = False,
 ) -> bytes:
-    """Return a DICOM file that decodes as a frame of an image does, and says nothing but its metadata.
+    """Return a DICOM file that decodes as a frame (from 0) of an image, and says nothing but its metadata.
 
     Args:
         image: The image as it came.
-        frame: Number of the frame, from 0.
+        frame: Number of the frame.
         metadata: As `read_attributes` returns it.
         sop_class: UID of the image's SOP class; "": it is not known.
         looked_at: Whether a person took it from quarantine, which it says then.
@@ -235,10 +235,7 @@ def write_films(
 
 
 def look_at(film: bytes, limits: ImageLimits) -> tuple[str, bool]:
-    """Decode a film, and return where there seems to be text on it, as `find_text` does.
-
-    Returns:
-        The place of the text, and whether the film's window or table shows nothing of its picture.
+    """Return what `find_text` says of a film, and whether its window or table shows nothing of its picture.
 
     Raises:
         ImageTooLargeError: The film exceeds the limits.

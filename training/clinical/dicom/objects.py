@@ -47,12 +47,7 @@ _IN_META: Final = ("SOPClassUID", "SOPInstanceUID")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Verdict on an object: a film, left out, or quarantined.
-
-    Attributes:
-        left_out: Name of the object's kind; "" for a film.
-        quarantined: Reason why a person has to look at it first; "" without one.
-    """
+    """Verdict on an object: its kind if it is left out, why it is quarantined, or neither for a film."""
 
     left_out: str = ""
     quarantined: str = ""
@@ -81,12 +76,7 @@ def read_object(content: bytes, max_bytes: int) -> Dataset:
 
 
 def kind_of(dataset: Dataset, modalities: Collection[str] = ()) -> Kind:
-    """Tell whether an object is a film, left out, or quarantined.
-
-    Args:
-        dataset: Its attributes.
-        modalities: Modalities that are taken in addition to those of films, such as CT.
-    """
+    """Tell whether an object is a film or of one of the modalities such as CT, left out, or quarantined."""
     sop_class, modality = uid_of(dataset, "SOPClassUID"), text_of(dataset, "Modality").upper()
     is_secondary = sop_class in _SECONDARY
     if is_result(dataset):

@@ -15,13 +15,9 @@ from training.clinical.text.sections import DESCRIBING
 
 @dataclass(frozen=True, slots=True)
 class CurrentReport:
-    """Report, sentences and labels that a study's images get.
+    """Report, sentences that describe the image, and present labels of CheXpert that a study's images get.
 
-    Attributes:
-        text: The whole report, with headings, addenda behind it; None: it was withdrawn.
-        sentences: Sentences that describe the image.
-        labels: Labels of CheXpert that are present.
-        status: Status of the report; None: it was withdrawn.
+    The text has headings, and addenda at its end. Text and status are None for a withdrawn report.
     """
 
     text: str | None

@@ -21,24 +21,14 @@ _ADDENDUM: Final = "ADDENDUM"
 
 @dataclass(frozen=True)
 class Report:
-    """A report of a study.
-
-    Attributes:
-        text: Its sections; None where nothing was written.
-        sentences: Its sentences, without marks of removed words.
-    """
+    """A report: the text of its sections, if any, and its sentences without marks of removed words."""
 
     text: str | None = None
     sentences: tuple[str, ...] = ()
 
 
 def make_report(sections: Mapping[str, str], otherwise: str = "") -> Report:
-    """Join the sections that have a text, under their names.
-
-    Args:
-        sections: Texts by heading, such as FINDINGS.
-        otherwise: The text where no section has one, without a heading.
-    """
+    """Join the sections that have a text, under headings such as FINDINGS; without one, use `otherwise`."""
     written = {name: text.strip() for name, text in sections.items() if text.strip()}
     if not written:
         text = otherwise.strip()

@@ -26,13 +26,7 @@ from training.clinical.text.vocabulary import has_forms
 
 
 class Section(NamedTuple):
-    """A clinical section.
-
-    Attributes:
-        kind: What it holds; "findings" for text without a heading.
-        heading: Its heading in capitals, as one of the list; "" without one.
-        text: The text under it.
-    """
+    """A clinical section; without a heading, which is in capitals, it has "" and the kind "findings"."""
 
     kind: Kind
     heading: str
