@@ -98,8 +98,8 @@ class Message:
         sign = re.escape(self.escape)
         return re.sub(f"{sign}{_ESCAPES}{sign}", self._escaped, value)
 
-    def _escaped(self, found: re.Match[str]) -> str:
-        name = found[1].lower() if found[1][0] == "." else found[1]
+    def _escaped(self, match: re.Match[str]) -> str:
+        name = match[1].lower() if match[1][0] == "." else match[1]
         signs = {"F": self.head[1], "S": self.component, "T": self.subcomponent, "R": self.repetition}
         signs |= {"E": self.escape, "P": "#"}
         if name in signs:

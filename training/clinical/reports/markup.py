@@ -114,16 +114,16 @@ def _text_of_rtf(text: str, start: int) -> tuple[str, int]:
     # Of each open group: whether it is hidden, and how many signs stand for one of Unicode.
     groups: list[tuple[bool, int]] = []
     encoding, hidden, width, skip, end = "windows-1252", False, 1, 0, len(text)
-    for found in _RTF_PART.finditer(text, start):
-        word, number, said = found["word"], found["number"] or "", ""
-        if found["brace"] == "{":
+    for match in _RTF_PART.finditer(text, start):
+        word, number, said = match["word"], match["number"] or "", ""
+        if match["brace"] == "{":
             groups.append((hidden, width))
-        elif found["brace"]:
+        elif match["brace"]:
             hidden, width = groups.pop()
             if not groups:
-                end = found.end()
+                end = match.end()
                 break
-        elif found["sign"] == "*" or word in _RTF_HIDDEN:
+        elif match["sign"] == "*" or word in _RTF_HIDDEN:
             hidden = True
         elif word == "v":
             hidden = number != "0"
@@ -136,12 +136,12 @@ def _text_of_rtf(text: str, start: int) -> tuple[str, int]:
             skip = width
         elif word:
             said = _RTF_WORDS.get(word, "")
-        elif found["sign"]:
-            said = _RTF_SIGNS.get(found["sign"], "")
-        elif found["byte"]:
-            said = bytes.fromhex(found["byte"]).decode(encoding, "replace")
+        elif match["sign"]:
+            said = _RTF_SIGNS.get(match["sign"], "")
+        elif match["byte"]:
+            said = bytes.fromhex(match["byte"]).decode(encoding, "replace")
         else:
-            said = found["text"].replace("\r", "").replace("\n", "")
+            said = match["text"].replace("\r", "").replace("\n", "")
         if said and not hidden:
             parts.append(said[skip:])
         skip = max(0, skip - len(said))

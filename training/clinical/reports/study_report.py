@@ -221,10 +221,10 @@ def parse_status(word: str) -> Status | None:
 
 def parse_time(value: str) -> datetime | None:
     """Return a time as ISO 8601, HL7, DICOM or a German table writes it; None for any other text."""
-    found = _TIME.fullmatch(_GERMAN_DAY.sub(r"\3/\2/\1", value.strip()))
-    if found is None:
+    match = _TIME.fullmatch(_GERMAN_DAY.sub(r"\3/\2/\1", value.strip()))
+    if match is None:
         return None
-    *numbers, zone = found.groups()
+    *numbers, zone = match.groups()
     year, month, day = (int(part or 1) for part in numbers[:3])
     hour, minute, second = (int(part or 0) for part in numbers[3:])
     try:

@@ -186,13 +186,13 @@ SIGNATURE: Final = re.compile(
 
 def kind_of(heading: str) -> Kind | None:
     """Return the kind of a heading of a form or a code, such as "Findings"; None for one not in the list."""
-    found = _whole().fullmatch(heading.strip().rstrip(":").strip())
-    return None if found is None else cast(Kind, found.lastgroup)
+    match = _whole().fullmatch(heading.strip().rstrip(":").strip())
+    return None if match is None else cast(Kind, match.lastgroup)
 
 
-def kind_of_match(found: re.Match[str]) -> Kind:
+def kind_of_match(match: re.Match[str]) -> Kind:
     """Return the kind of a heading that was found."""
-    return next(kind for kind in _KINDS if found.group(kind) is not None)
+    return next(kind for kind in _KINDS if match.group(kind) is not None)
 
 
 @cache

@@ -164,7 +164,7 @@ def without_identifiers(text: str, known: Iterable[str] = ()) -> str:
         text = pattern.sub(MARK, text)
     for pattern in (_TOLD, _WAS_TOLD):
         text = pattern.sub(_without_group, text)
-    text = _TOLD_IN_GERMAN.sub(lambda found: found.group() if has_forms(found.group()) else MARK, text)
+    text = _TOLD_IN_GERMAN.sub(lambda match: match.group() if has_forms(match.group()) else MARK, text)
     return _OLD.sub("90", text)
 
 
@@ -194,10 +194,10 @@ def _known_patterns(known: Iterable[str]) -> list[re.Pattern[str]]:
     return [re.compile(rf"(?<!\w)(?:{every})(?:['’]s|(?<=\w)s)?(?!\w)", re.IGNORECASE)]
 
 
-def _without_names(found: re.Match[str]) -> str:
-    start, end = found.span("names")
+def _without_names(match: re.Match[str]) -> str:
+    start, end = match.span("names")
     first = last = None
-    for word in _NAME_WORD.finditer(found.string, start, end):
+    for word in _NAME_WORD.finditer(match.string, start, end):
         goes_before = _BEFORE_NAME.fullmatch(word.group()) is not None
         if not goes_before and _is_of_reports(word.group()):
             if last is not None:
@@ -207,8 +207,8 @@ def _without_names(found: re.Match[str]) -> str:
         first = word.start() if first is None else first
         last = last if goes_before else word.end()
     if first is None or last is None:
-        return found.group()
-    return f"{found.string[found.start() : first]}{MARK}{found.string[last : found.end()]}"
+        return match.group()
+    return f"{match.string[match.start() : first]}{MARK}{match.string[last : match.end()]}"
 
 
 def _is_of_reports(word: str) -> bool:
@@ -219,8 +219,8 @@ def _is_of_reports(word: str) -> bool:
     return is_known and plain not in _ALSO_NAMES.split()
 
 
-def _without_group(found: re.Match[str]) -> str:
-    start, end = (place - found.start() for place in found.span("who"))
-    whole = found.group()
+def _without_group(match: re.Match[str]) -> str:
+    start, end = (place - match.start() for place in match.span("who"))
+    whole = match.group()
     # Statements on findings stay.
     return whole if has_forms(whole[start:end]) else whole[:start] + MARK + whole[end:]

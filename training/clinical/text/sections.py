@@ -215,8 +215,8 @@ def _body_start(text: str, place: SectionPlace) -> int | None:
 def _statements(text: str) -> Iterator[tuple[int, int]]:
     """Give where sentences begin and end; short lines and views are sentences of their own."""
     starts = {start for start, _ in sentence_places(text)}
-    starts |= {found.end() for found in _LINE_START.finditer(text)}
-    starts |= {found.end() for found in _OTHER_START.finditer(text)}
+    starts |= {match.end() for match in _LINE_START.finditer(text)}
+    starts |= {match.end() for match in _OTHER_START.finditer(text)}
     return pairwise([*sorted(starts), len(text)])
 
 
@@ -283,9 +283,9 @@ def place_in_report(text: str, report: str) -> int | None:
         starts.setdefault(section.end, False)
         starts.setdefault(section.end - len(without_titles(part)), section.kind in DESCRIBING)
     places = [
-        found.start()
-        for found in re.finditer(f"(?={re.escape(text)})", report)
-        if found.start() in starts and found.start() + len(text) in ends
+        match.start()
+        for match in re.finditer(f"(?={re.escape(text)})", report)
+        if match.start() in starts and match.start() + len(text) in ends
     ]
     return min(places, key=lambda place: (not starts[place], place), default=None)
 
