@@ -33,13 +33,12 @@ _FILM_MODALITIES: Final = frozenset({"CR", "DX", "MG", "IO", "PX", "RG", "RF", "
 # Modalities of pictures that were made of others, or of paper.
 _CAPTURES: Final = frozenset({"OT", "SC", "DOC", "PR", "KO", "SR"})
 _KEYWORDS: Final = (
-    *("SpecificCharacterSet", "ImageType", "SOPClassUID", "SOPInstanceUID", "StudyDate", "SeriesDate"),
-    *("AcquisitionDate", "AcquisitionDateTime", "ContentDate", "AccessionNumber", "Modality"),
-    *("ConversionType", "Manufacturer", "AnatomicRegionSequence", "PatientID", "PatientBirthDate"),
-    *("PatientSex", "PatientAge", "BodyPartExamined", "ViewPosition", "StudyInstanceUID"),
-    *("SeriesInstanceUID", "PatientOrientation", "Laterality", "ImageLaterality", "BurnedInAnnotation"),
-    *("ViewCodeSequence", "SharedFunctionalGroupsSequence", "Rows", "OtherPatientIDs"),
-    *("OtherPatientIDsSequence", "LongitudinalTemporalInformationModified"),
+    "SpecificCharacterSet ImageType SOPClassUID SOPInstanceUID StudyDate SeriesDate AcquisitionDate "
+    "AcquisitionDateTime ContentDate AccessionNumber Modality ConversionType Manufacturer "
+    "AnatomicRegionSequence PatientID PatientBirthDate PatientSex PatientAge BodyPartExamined ViewPosition "
+    "StudyInstanceUID SeriesInstanceUID PatientOrientation Laterality ImageLaterality BurnedInAnnotation "
+    "ViewCodeSequence SharedFunctionalGroupsSequence Rows OtherPatientIDs OtherPatientIDsSequence "
+    "LongitudinalTemporalInformationModified"
 )
 # What published data sets leave in the file meta information alone.
 _IN_META: Final = ("SOPClassUID", "SOPInstanceUID")
@@ -65,7 +64,7 @@ def read_object(content: bytes, max_bytes: int) -> Dataset:
     open_file(content, max_bytes)
     try:
         dataset = dcmread(
-            io.BytesIO(content), force=True, stop_before_pixels=True, specific_tags=list(_KEYWORDS)
+            io.BytesIO(content), force=True, stop_before_pixels=True, specific_tags=_KEYWORDS.split()
         )
         for keyword in _IN_META:
             if not uid_of(dataset, keyword) and (uid := uid_of(dataset.file_meta, f"MediaStorage{keyword}")):
