@@ -33,7 +33,7 @@ from training.clinical.text.vocabulary import (
 from training.clinical.text.words import EARLIER, LACKING, RESTRICTED, ill, says_normal, unknown_words
 
 State = Literal["present", "uncertain", "absent"]
-# Of several mentions of a finding in an image or a text, the first of these that one has counts.
+# The first of these that one of several mentions of a finding has counts.
 STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
 
 # Between findings of a list, such as "effusion and pneumothorax are not seen".

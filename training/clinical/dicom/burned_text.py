@@ -95,7 +95,7 @@ def _joined(runs: Numbers) -> Numbers:
     """Number the connected groups of runs: those of neighbouring rows that overlap."""
     row, start, end = runs.T
     width = int(end.max()) + 2
-    # Runs are in order, so those of the next row that overlap stand side by side.
+    # Runs are in order, so those of the next row that overlap are consecutive.
     first = np.searchsorted(row * width + end, (row + 1) * width + start, side="right")
     last = np.searchsorted(row * width + start, (row + 1) * width + end, side="left")
     counts = np.maximum(last - first, 0)

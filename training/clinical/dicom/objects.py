@@ -20,7 +20,7 @@ from training.common.errors import ImageError
 from training.imaging.dicom.elements import open_file
 
 DIRECTORY: Final = "1.2.840.10008.1.3.10"
-# Of the objects that recoquest writes to archives.
+# Manufacturer of the objects that recoquest writes to archives.
 MANUFACTURER: Final = "recoquest"
 _CLASSES: Final = "1.2.840.10008.5.1.4.1.1."
 # Computed and digital radiography, mammography, intra-oral, angiography and fluoroscopy, enhanced and not.

@@ -30,7 +30,7 @@ class CurrentReport:
         return (*(label for label in before if label not in CHEXPERT_LABELS), *self.labels)
 
 
-# Of a study whose reports are gone.
+# The report of a study whose reports were withdrawn.
 NO_REPORT: Final = CurrentReport(None, (), (), None)
 
 

@@ -111,7 +111,7 @@ def text_of_html(html: str) -> str:
 def _text_of_rtf(text: str, start: int) -> tuple[str, int]:
     """Return what the RTF document that begins at a place says, and where it ends."""
     parts: list[str] = []
-    # Of each open group: whether it is hidden, and how many signs stand for one of Unicode.
+    # For each open group, whether it is hidden, and how many signs replace one of Unicode.
     groups: list[tuple[bool, int]] = []
     encoding, hidden, width, skip, end = "windows-1252", False, 1, 0, len(text)
     for match in _RTF_PART.finditer(text, start):

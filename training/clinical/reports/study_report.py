@@ -215,7 +215,7 @@ def named_value(name: str, value: str, *, is_number: bool = False) -> str:
 
 
 def parse_status(word: str) -> Status | None:
-    """Return the status that a word or a letter stands for; None for any other."""
+    """Return the status that a word or a letter means; None for any other."""
     return next((status for status, words in _STATUSES.items() if word.lower() in words.split(",")), None)
 
 

@@ -1,4 +1,4 @@
-"""Headings of reports in English and German, by what stands under them, and signatures."""
+"""Headings of reports in English and German, by what is under them, and signatures."""
 
 import re
 from functools import cache
@@ -131,7 +131,7 @@ _HEADINGS: Final[dict[Kind, tuple[str, ...]]] = {
         r"statement)?|disclaimer|confidential(?:ity)?(?: notice)?",
     ),
 }
-# Headings that are read at the beginning of a line with one letter wrong, too.
+# Headings that are also read with one letter wrong, at the beginning of a line.
 _MISSPELT: Final[dict[Kind, str]] = {
     "findings": "findings",
     "impression": "impression conclusion beurteilung",
@@ -168,7 +168,7 @@ OF_EARLIER_IMAGE: Final = re.compile(
     r"demonstrated|revealed|described|reported)\b",
     re.IGNORECASE,
 )
-# Ends a section wherever it stands; what follows signs, addresses or prints.
+# Ends a section anywhere; what follows signs, addresses or prints.
 SIGNATURE: Final = re.compile(
     r"(?:[/\[(]\s*)?\b(?:(?:this (?:report|document|exam\w*) (?:was|has been) )?(?:electronically|digitally) "
     r"(?:signed|approved|verified|authenticated)|(?:dictated|transcribed|signed|verified|approved|"

@@ -152,7 +152,7 @@ _ORDINARY: Final = (
 
 
 def without_identifiers(text: str, known: Iterable[str] = ()) -> str:
-    """Return a text in which `MARK` stands for names, numbers, days and who was informed of findings."""
+    """Return a text with `MARK` for names, numbers, days and who was informed of findings."""
     for pattern in _known_patterns(known):
         text = pattern.sub(MARK, text)
     text = _NUMBER_LIKE.sub(

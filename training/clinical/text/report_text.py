@@ -54,7 +54,7 @@ def _sentences(sections: Iterable[str]) -> tuple[str, ...]:
 
 
 def without_marks(text: str) -> str:
-    """Take out the marks that stand for words removed for privacy."""
+    """Take out the marks of words that were removed for privacy."""
     return _MARKS.sub("", text)
 
 

@@ -264,9 +264,9 @@ def _headed(text: str) -> Iterator[SectionPlace]:
 
 
 def place_in_report(text: str, report: str) -> int | None:
-    """Return where sentences stand in a report: in a section that describes the image, if one has them.
+    """Return the offset of whole sentences in a report, if possible in a section that describes the image.
 
-    The same words may stand in another section, or within a longer sentence that denies them. None where no
+    Another section may have the same words, and so may a longer sentence that denies them. None where no
     sentence is that text.
     """
     if text not in report:

@@ -1,7 +1,7 @@
 """Splits reports into sentences, in any script.
 
 The rules of `sentence_starts` never change, since vectors of encoders that tell sentences apart depend on
-them. Reports are split by more rules, which stand here.
+them. The additional rules for reports are here.
 """
 
 import re
@@ -86,7 +86,7 @@ def split_sentences(text: str, *, fragments: bool = False) -> tuple[str, ...]:
 def sentence_places(text: str) -> Iterator[tuple[int, int]]:
     """Give where the sentences of `split_sentences` begin and end in a text, fragments included.
 
-    Sentences that stand in the text with another number of blanks or line breaks between words are among
+    Sentences that have another number of blanks or line breaks between words in the text are among
     them; those whose letters were joined over a line break are left out.
     """
     end = 0

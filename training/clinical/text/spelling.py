@@ -80,12 +80,12 @@ _JOINED: Final = (
     "a acute and bilateral focal kein keine keinen large left mild no of ohne or pleural possible right "
     "small the und with without"
 )
-# Read with letters exchanged or doubled, too: "nciht", "keinne". "N." is "nach", but for before these words.
+# Also read with letters exchanged or doubled: "nciht", "keinne". "N." is "nach", except before these words.
 _NEGATIONS: Final = "not ohne kein keine keinen keiner nicht"
 _NOT: Final = r"n\.(?=\s?(?:ver[bg]r|aus[zg]|abgr|nachw|sich|mehr\b|erk))|o\.(?=\s?(?:nachw|anh|hinw|zei))"
 _FEWEST_LETTERS: Final = 5
 _TWO_EDITS: Final = 12
-# Of a word that is cut short.
+# Share of a word that remains if it is cut short.
 _LEAST_PART: Final = 0.62
 _BOX: Final = re.compile(
     r"(?P<ticked>\[[xX✓✔]\]|\([xX✓✔+]\)|[☒☑✓✔])|(?P<doubt>(?<!\b[au]nd\s)\((?:\?|\+/-)\)(?!\w))|"
