@@ -387,13 +387,13 @@ def findings(
 
     from training.clinical.findings import (
         CHEXPERT_LABELS,
-        FINDINGS,
         are_prior,
         chexpert_labels,
         find_findings,
-        is_read,
         unread_words,
     )
+    from training.clinical.text.language import is_read
+    from training.clinical.text.vocabulary import FINDINGS
 
     if text is not None and file is not None:
         raise typer.BadParameter("give a text or a file, not both.", param_hint="--file")

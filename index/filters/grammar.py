@@ -34,7 +34,8 @@ from pydantic_core import ErrorDetails
 from index.catalogue.lookup import storable_text
 from index.errors import FilterError, listed, shortened
 from index.filters.dates import parse_date
-from training.clinical.findings import FINDINGS, STATES, State, finding_called
+from training.clinical.findings import STATES, State
+from training.clinical.text.vocabulary import FINDINGS, finding_called
 from training.common.record import FLAG_FIELDS, OWN_FIELDS
 
 TEXT: Final[dict[str, Any]] = {"type": "string", "pattern": r"^[^\u0000]*$"}

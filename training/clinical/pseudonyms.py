@@ -11,12 +11,9 @@ _LONGEST_SHIFT: Final = 365
 
 
 def keyed_hash(key: bytes, kind: str, value: str) -> str:
-    """Return 16 hex digits that stand for a value: the same for the same key, kind and value.
+    """Return 16 hex digits for a value of a kind such as "patient", by the secret of the home folder.
 
-    Args:
-        key: Secret of the home folder.
-        kind: Name of the value's kind, such as "patient" or "accession".
-        value: The value as it is written; outer spaces do not count.
+    Spaces around the value don't count.
     """
     return _digest(key, kind, value).hex()[:_DIGITS]
 

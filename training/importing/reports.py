@@ -12,7 +12,7 @@ from training.clinical.pseudonyms import PATIENT_FIELDS
 from training.clinical.reports.current import CurrentReport, current_report
 from training.clinical.reports.fhir import read_resource
 from training.clinical.reports.hl7 import parse_message, read_message, split_messages
-from training.clinical.reports.structured import is_structured_report, read_structured
+from training.clinical.reports.structured import is_structured_report, parse_structured
 from training.clinical.reports.study_report import (
     LONGEST,
     NoReportError,
@@ -196,7 +196,7 @@ def _read(
     elif format == "hl7":
         yield from _hl7_file(path)
     else:
-        yield "", read_structured(path)
+        yield "", parse_structured(path.read_bytes())
 
 
 def _text_file(path: Path, encoding: str | None) -> SourceReport:

@@ -41,9 +41,9 @@ Width = Annotated[int, Field(gt=0, description="Of the decoder's words and state
 class Captioning(ImageObjective, ABC):
     """A decoder reads an image's regions and writes its text, a word at a time (a baseline of ConVIRT).
 
-    Each word is predicted from the true words before it. The model is searched by the embedding of images,
-    which learns because the regions go through its head: with a linear head and a mean over regions the
-    embedding is their mean.
+    The mean over all words w_t of a batch of `-log p(w_t | w_1 .. w_(t-1), regions)`, with regions (B, K, D)
+    and words (B, T) as ids. The model is searched by the embedding of images, which learns because the
+    regions go through its head: with a linear head and a mean over regions the embedding is their mean.
 
     Attributes:
         words: Embeddings of the words (V, W) that are read.
@@ -99,7 +99,19 @@ class Captioning(ImageObjective, ABC):
 class CaptionLSTM(Captioning):
     """An LSTM with soft attention of Show, Attend and Tell (Xu et al. 2015, equations 1-7 and 13, gate beta).
 
-    Its penalty on regions that are never attended to (equation 14) is left out.
+    The mean over words of the cross entropy of the next word, without the penalty on regions that are never
+    attended to (equation 14). Call it with `Features` whose images have `local` (B, K, D) and which have
+    `captions` (B, T).
+
+    Use it if only images are searched by, and each has a text that describes it.
+
+    >>> from training.models.features import Features, ModalityFeatures
+    >>> from training.models.preprocessing import TokenBatch
+    >>> from training.papers.captioning import CaptionLSTM
+    >>> image = ModalityFeatures(torch.randn(8, 64), local=torch.randn(8, 49, 64))
+    >>> words = TokenBatch(torch.randint(100, (8, 12)), torch.ones(8, 12), truncations=(None,) * 8)
+    >>> CaptionLSTM(dim=64, vocabulary=100)(Features({"image": image}, extras={"captions": words})).shape
+    torch.Size([])
     """
 
     def __init__(self, *, dim: int, vocabulary: int, width: Width = 512) -> None:
@@ -133,8 +145,20 @@ class CaptionLSTM(Captioning):
 class CaptionTransformer(Captioning):
     """A transformer decoder (Vaswani et al. 2017) over words, with attention to regions in every layer.
 
-    ConVIRT's is that of Cornia et al. 2020, which also has memory and an encoder of regions; this one is the
-    plain decoder, normalized before each step, with the same sizes.
+    The mean over words of the cross entropy of the next word. ConVIRT's decoder is that of Cornia et al.
+    2020, which also has memory and an encoder of regions; this one is the plain decoder, normalized before
+    each step, with the same sizes. Call it with `Features` whose images have `local` (B, K, D) and which have
+    `captions` (B, T).
+
+    Use it like `CaptionLSTM`, on a GPU: it reads all words of a text at once.
+
+    >>> from training.models.features import Features, ModalityFeatures
+    >>> from training.models.preprocessing import TokenBatch
+    >>> from training.papers.captioning import CaptionTransformer
+    >>> image = ModalityFeatures(torch.randn(8, 64), local=torch.randn(8, 49, 64))
+    >>> words = TokenBatch(torch.randint(100, (8, 12)), torch.ones(8, 12), truncations=(None,) * 8)
+    >>> CaptionTransformer(dim=64, vocabulary=100)(Features({"image": image}, extras={"captions": words})).shape
+    torch.Size([])
     """
 
     def __init__(
@@ -185,8 +209,23 @@ class CaptionTransformer(Captioning):
 class SCO(PairObjective):
     """Semantic concepts and order (Huang et al. 2018): matching, concepts and writing, each a mean.
 
-    The embedding of an image fuses its concepts with its pooled feature (`model.concepts`). Concepts learn by
-    the words of the image's texts; their order, by an LSTM that writes the text from the embedding alone.
+    `hinge + concept_weight * BCE(concepts, labels) + order_weight * CE(words)`: the hinge of `VSE` on the
+    embeddings (B, D), the binary cross entropy of an image's concepts (B, L), and the cross entropy of an
+    LSTM that writes the text from the embedding of the image alone. The embedding fuses the concepts with the
+    pooled feature (`model.concepts`). Call it with `Features` whose images have `concepts`, and which have
+    `labels` (B, L), the words of the image's texts, and `captions` (B, T).
+
+    Use it if texts are captions that name what is seen.
+
+    >>> from training.models.features import Features, ModalityFeatures
+    >>> from training.models.preprocessing import TokenBatch
+    >>> from training.papers.captioning import SCO
+    >>> image = ModalityFeatures(torch.randn(8, 64), concepts=torch.randn(8, 5))
+    >>> words = TokenBatch(torch.randint(100, (8, 12)), torch.ones(8, 12), truncations=(None,) * 8)
+    >>> batch = {"image": image, "text": ModalityFeatures(torch.randn(8, 64))}
+    >>> loss = SCO(embedding_dim=64, vocabulary=100)
+    >>> loss(Features(batch, extras={"labels": torch.rand(8, 5) > 0.5, "captions": words})).shape
+    torch.Size([])
     """
 
     requires: frozenset[Requirement] = frozenset({"one_vector"})

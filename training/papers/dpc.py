@@ -16,10 +16,20 @@ from training.objectives.vse import Margin, hinge_costs
 class DPC(PairObjective):
     """Instance loss and ranking loss (dual-path convolutional embedding; Zheng et al. 2020).
 
-    One linear classifier tells from an embedding of either modality which training image it belongs to. The
-    ranking loss is the hinge, a mean over all that don't match: the expectation of DPC's, which draws one.
-    Items of other data have no class, and cost the ranking loss alone. It has as many classes as there are
-    training images: at 1,024 numbers each, 0.5 GB for MS-COCO.
+    `CE(W image, class) + CE(W text, class) + hinge`, means over items: one linear classifier W tells from an
+    embedding (B, D) of either modality which training image it belongs to. The hinge is a mean over all that
+    don't match: the expectation of DPC's, which draws one. It has as many classes as there are training
+    images: at 1,024 numbers each, 0.5 GB for MS-COCO. Call it with `Features` that have `items` (B,); without
+    them, as for other data, it is the hinge alone.
+
+    Use it if batches are small, with a hundred thousand images at most, best after `instance_steps` of the
+    instance loss alone.
+
+    >>> from training.models.features import Features, ModalityFeatures
+    >>> from training.papers.dpc import DPC
+    >>> modalities = {name: ModalityFeatures(torch.randn(8, 64)) for name in ("image", "text")}
+    >>> DPC(embedding_dim=64, instances=100)(Features(modalities, items=torch.arange(8))).shape
+    torch.Size([])
     """
 
     requires: frozenset[Requirement] = frozenset({"one_vector"})

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -95,12 +96,8 @@ def f1(predicted: Numbers, actual: Numbers) -> float:
 def pearson(predicted: Numbers, actual: Numbers) -> float:
     """Linear correlation, from -1 to 1; 0 if either does not vary."""
     left, right = predicted - predicted.mean(), actual - actual.mean()
-    # Scaled, so that the squares of tiny and huge deviations are numbers.
-    spread = np.abs(left).max() * np.abs(right).max()
-    if not spread > 0:
-        return 0.0
-    left, right = left / np.abs(left).max(), right / np.abs(right).max()
-    return float(np.clip(left @ right / np.sqrt((left @ left) * (right @ right)), -1, 1))
+    spread = np.sqrt((left @ left) * (right @ right))
+    return float(np.clip(left @ right / spread, -1, 1)) if spread > 0 else 0.0
 
 
 def matthews(predicted: Numbers, actual: Numbers) -> float:
@@ -121,12 +118,11 @@ def measure(task: GlueTask, outputs: Numbers, actual: Numbers) -> dict[str, floa
         outputs: (N, classes) logits, or (N, 1) scores.
         actual: (N,) class numbers, or scores.
     """
-    metrics = {"accuracy": accuracy, "f1": f1, "matthews": matthews, "pearson": pearson, "spearman": spearman}
     predicted = outputs.argmax(axis=1) if task.labels else outputs[:, 0]
+    metrics = {"accuracy": accuracy, "f1": f1, "matthews": matthews, "pearson": pearson, "spearman": spearman}
     return {name: metrics[name](predicted, actual) for name in task.metrics}
 
 
-# Recipes.
 class TextClassifierConfig(Frozen):
     """A text backbone and the classifier behind it."""
 
@@ -176,10 +172,6 @@ class Example:
     label: float
 
 
-class _BrokenLineError(Exception):
-    """A line that cannot be used, and why."""
-
-
 def read_glue(folder: Path, name: str, task: GlueTask, *, max_rejected: float = 1.0) -> Usable[Example]:
     """Read a tab-separated table of a task as GLUE's own archive has it.
 
@@ -208,42 +200,36 @@ def read_glue(folder: Path, name: str, task: GlueTask, *, max_rejected: float = 
     rejections = Rejections(len(lines[header:]), max_rejected, source=str(path))
     examples = []
     for number, line in enumerate(lines[header:], start=header + 1):
-        try:
-            examples.append(_example(line, columns, task))
-        except _BrokenLineError as error:
-            rejections.add(number, str(error))
+        example = _example(line, columns, task)
+        if isinstance(example, Example):
+            examples.append(example)
+        else:
+            rejections.add(number, example)
     if not examples:
         raise DataError(f"{path} has no line that can be used.")
     return Usable(tuple(examples), rejections)
 
 
-def _example(line: bytes, columns: Sequence[str], task: GlueTask) -> Example:
+def _example(line: bytes, columns: Sequence[str], task: GlueTask) -> Example | str:
+    """Return the example of a line, or the reason why it can't be used."""
     try:
         values = line.decode("utf-8").rstrip("\r").split("\t")
     except UnicodeDecodeError:
-        raise _BrokenLineError("it is not UTF-8") from None
+        return "it is not UTF-8"
     if len(values) != len(columns):
-        raise _BrokenLineError(f"it has {len(values)} values, not {len(columns)}")
+        return f"it has {len(values)} values, not {len(columns)}"
     row = dict(zip(columns, values, strict=True))
     for name in (task.first, task.second):
         if name is not None and not row[name].strip():
-            raise _BrokenLineError(f"{name} is empty")
-    second = None if task.second is None else row[task.second]
-    return Example(row[task.first], second, _label(row[task.label], task))
-
-
-def _label(text: str, task: GlueTask) -> float:
-    if task.labels:
-        if text not in task.labels:
-            raise _BrokenLineError(f"the label {text[:40]!r} is none of {', '.join(task.labels)}")
-        return float(task.labels.index(text))
-    try:
-        score = float(text)
-    except ValueError:
-        score = math.nan
+            return f"{name} is empty"
+    text, score = row[task.label], math.nan
+    if task.labels and text not in task.labels:
+        return f"the label {text[:40]!r} is none of {', '.join(task.labels)}"
+    with suppress(ValueError):
+        score = float(task.labels.index(text) if task.labels else text)
     if not math.isfinite(score):
-        raise _BrokenLineError(f"the score {text[:40]!r} is not a number")
-    return score
+        return f"the score {text[:40]!r} is not a number"
+    return Example(row[task.first], None if task.second is None else row[task.second], score)
 
 
 def fingerprint(examples: Sequence[Example]) -> str:

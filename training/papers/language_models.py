@@ -3,8 +3,8 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
@@ -252,10 +252,8 @@ class Gaussian:
     def information(self, codes: Tensor) -> Tensor:
         """(B,), the mean of `log q(z|x) - log q(z)`, with the batch's mixture for q(z) (He et al. 2019).
 
-        Its mean over the batch is an estimate of the mutual information and never far above `log B`.
-
-        Args:
-            codes: (B, L), one of each.
+        Its mean over the batch is an estimate of the mutual information and never far above `log B`. `codes`
+        (B, L) are one of each.
         """
         distances = (codes.unsqueeze(1) - self.mean) ** 2 / self.log_variance.exp()
         scale = math.log(2 * math.pi) + self.log_variance
@@ -274,13 +272,7 @@ class GaussianPosterior(nn.Module):
         self.refinement = refinement
 
     def forward(self, state: Tensor, reconstruct: Reconstruct, kl_weight: Tensor) -> Latent:
-        """Draw a code of each sentence.
-
-        Args:
-            state: (B, W), the encoder's, behind each sentence.
-            reconstruct: Negative log likelihoods of codes.
-            kl_weight: Scalar, of the KL divergence in the loss.
-        """
+        """Draw a code of each sentence by the encoder's states (B, W) and the KL divergence's weight."""
         drawn = Gaussian(full_precision(self.mean(state)), full_precision(self.log_variance(state)))
         if self.refinement is not None:
             drawn = refined(drawn, reconstruct, kl_weight, self.refinement, training=self.training)
@@ -430,13 +422,7 @@ class SentenceVae(nn.Module):
                 nn.init.uniform_(parameter, -config.init_range, config.init_range)
 
     def forward(self, ids: Tensor, lengths: Tensor, kl_weight: Tensor) -> VaeOutput:
-        """Read sentences and write them again.
-
-        Args:
-            ids: (B, T), of start, words, end and padding.
-            lengths: (B,), how many are not padding; on the CPU.
-            kl_weight: Scalar.
-        """
+        """Read and write sentences, as `SentenceBatch` has them, by the KL divergence's weight (scalar)."""
         state, words = self.encoder(ids, lengths)
         reconstruct = partial(self.decoder, ids=ids, lengths=lengths)
         latent: Latent = self.posterior(state, reconstruct, kl_weight)
@@ -595,12 +581,12 @@ def train_language_model(
             largest=batches.largest,
         )
         loop = run_task.fit()
-        figures = run_task.measured(
+        metrics = run_task.measured(
             lambda: measured(test, draws=recipe.test_draws, show_progress=run.show_progress)
         )
         sizes = {name: len(corpus.items) for name, corpus in corpora.items()}
         counts = {"vocabulary": len(vocabulary), "examples": {**sizes, "train": len(train)}}
-        return run_task.finish(loop, figures, {"task": recipe.task, "test": figures}, counts, rejected)
+        return run_task.finish(loop, metrics, {"task": recipe.task, "test": metrics}, counts, rejected)
 
 
 def measure(
@@ -616,8 +602,15 @@ def measure(
 
     `draws` codes are drawn of each sentence; each call seeds their noise anew.
     """
-    measures, device = Measures(), fabric.device
+    device = fabric.device
     weight = torch.ones((), device=device)
+
+    def outputs() -> Iterator[tuple[Sequence[VaeOutput], Tensor]]:
+        for batch in loader.in_order():
+            ids = batch.ids.to(device, non_blocking=True)
+            yield [vae(ids, batch.lengths, weight) for _ in range(draws)], batch.lengths
+            bar.advance(len(ids))
+
     with (
         torch.random.fork_rng([device] if device.type == "cuda" else []),
         torch.no_grad(),
@@ -625,11 +618,7 @@ def measure(
         progress_bar("measuring", len(loader), shown=show_progress) as bar,
     ):
         torch.manual_seed(seed)
-        for batch in loader.in_order():
-            ids = batch.ids.to(device, non_blocking=True)
-            measures.add([vae(ids, batch.lengths, weight) for _ in range(draws)], batch.lengths)
-            bar.advance(len(ids))
-    return measures.figures()
+        return figures(outputs())
 
 
 # A unit is active if the means of its posteriors vary by at least this much (Burda et al. 2016).
@@ -638,53 +627,29 @@ _ACTIVE_VARIANCE: Final = 0.01
 _LARGEST: Final = 700.0
 
 
-@dataclass
-class Measures:
-    """Sums over the sentences of a split.
+def figures(batches: Iterable[tuple[Sequence[VaeOutput], Tensor]]) -> dict[str, float]:
+    """Return ELBO, reconstruction, KL and mutual information by sentence, in nats; perplexity; active units.
 
-    Attributes:
-        reconstruction: Negative log likelihood, in nats.
-        kl: Divergence of posterior and prior, in nats.
-        information: Mutual information of sentence and code, in nats.
-        tokens: Words and ends.
-        centres: (B, L) of each batch, means of the posteriors.
+    Each batch is one draw or more for the same B sentences, of which the mean counts, and the number of ids
+    (B,) of each sentence, start and end included.
     """
-
-    reconstruction: float = 0.0
-    kl: float = 0.0
-    information: float = 0.0
-    tokens: int = 0
-    centres: list[Tensor] = field(default_factory=list)
-
-    def add(self, draws: Sequence[VaeOutput], lengths: Tensor) -> None:
-        """Add the sentences of a batch, the mean of one draw or more.
-
-        Args:
-            draws: Several draws for the same B sentences.
-            lengths: (B,), their ids with start and end.
-        """
-
-        def total(values: Sequence[Tensor]) -> float:
-            return float(torch.stack(list(values)).double().mean(dim=0).sum())
-
-        self.reconstruction += total([draw.reconstruction for draw in draws])
-        self.kl += total([draw.latent.kl for draw in draws])
-        self.information += total([draw.latent.information for draw in draws])
-        self.tokens += int((lengths - 1).sum())
-        self.centres.append(torch.stack([draw.latent.centres for draw in draws]).mean(dim=0).cpu())
-
-    def figures(self) -> dict[str, float]:
-        """By sentence, in nats: ELBO, reconstruction, KL and mutual information; perplexity; active units."""
-        centres = torch.cat(self.centres).double()
-        number, loss = len(centres), self.reconstruction + self.kl
-        return {
-            ELBO: -loss / number,
-            "reconstruction": self.reconstruction / number,
-            "kl": self.kl / number,
-            "perplexity": math.exp(min(loss / self.tokens, _LARGEST)),
-            "mutual_information": self.information / number,
-            "active_units": float((centres.var(dim=0, correction=0) >= _ACTIVE_VARIANCE).sum()),
-        }
+    sums, tokens, centres = [0.0, 0.0, 0.0], 0, []
+    for draws, lengths in batches:
+        terms = zip(*((draw.reconstruction, *draw.latent[2:]) for draw in draws), strict=True)
+        means = [torch.stack(term).double().mean(dim=0).sum() for term in terms]
+        sums = [total + float(mean) for total, mean in zip(sums, means, strict=True)]
+        tokens += int((lengths - 1).sum())
+        centres.append(torch.stack([draw.latent.centres for draw in draws]).mean(dim=0).cpu())
+    every = torch.cat(centres).double()
+    reconstruction, kl, information = sums
+    return {
+        ELBO: -(reconstruction + kl) / len(every),
+        "reconstruction": reconstruction / len(every),
+        "kl": kl / len(every),
+        "perplexity": math.exp(min((reconstruction + kl) / tokens, _LARGEST)),
+        "mutual_information": information / len(every),
+        "active_units": float((every.var(dim=0, correction=0) >= _ACTIVE_VARIANCE).sum()),
+    }
 
 
 # What RECLAIM's paper reports.

@@ -1,8 +1,9 @@
 """RECLAIM: a critic tells a pair's two features from their nearest neighbours in a memory."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 import torch
@@ -32,11 +33,11 @@ class SpectralLinear(nn.Linear):
     """
 
     def normalised_weight(self) -> Tensor:
-        """The weight (out, in) with largest singular value 1."""
+        """Return the weight (out, in) with largest singular value 1."""
         return self.weight / largest_singular_value(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The image (..., out) of vectors (..., in)."""
+        """Apply the layer with its normalised weight."""
         return linear(input, self.normalised_weight(), self.bias)
 
 
@@ -76,80 +77,51 @@ class Critic(nn.Module):
         self.hidden = nn.ModuleList([layer(2 * width, width), layer(width, width)])
         self.score = layer(width, 1)
 
-    def scorer(self) -> "Scorer":
-        """The critic with its weights of now, divided once for any number of pairs."""
-        layers = (layer for layer in self.modules() if isinstance(layer, nn.Linear))
-        first, second, joined, hidden, score = ((_weight(layer), layer.bias) for layer in layers)
-        return Scorer(first, second, joined, hidden, score)
+    def scorer(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return `forward` with the weights as they are now, divided once for any number of calls."""
+        layers = [layer for layer in self.modules() if isinstance(layer, nn.Linear)]
+        weights = (
+            layer.normalised_weight() if isinstance(layer, SpectralLinear) else layer.weight
+            for layer in layers
+        )
+        first, second, joined, hidden, score = zip(weights, [layer.bias for layer in layers], strict=True)
+        halves = joined[0].tensor_split(2, dim=1)
+
+        def following(left: Tensor, right: Tensor) -> Tensor:
+            return linear(relu(linear(relu(left + right), *hidden)), *score).squeeze(-1)
+
+        def scores(one: Tensor, other: Tensor) -> Tensor:
+            # The joined layer adds a product with each projection, so no pair is written out before it.
+            left = linear(linear(one, *first), halves[0])
+            right = linear(linear(other, *second), halves[1], joined[1])
+            shape = [max(sizes) for sizes in zip(left.shape[:-1], right.shape[:-1], strict=True)]
+            at_once = max(1, PAIRS_AT_ONCE // math.prod(shape[:-1]))
+            if len(shape) < 2 or shape[-1] <= at_once:
+                return following(left, right)
+            chunks = [
+                [
+                    part if part.shape[-2] == 1 else part[..., start : start + at_once, :]
+                    for part in (left, right)
+                ]
+                for start in range(0, shape[-1], at_once)
+            ]
+            if not torch.is_grad_enabled():
+                return torch.cat([following(*chunk) for chunk in chunks], dim=-1)
+            again = partial(checkpoint, following, use_reentrant=False, preserve_rng_state=False)
+            return torch.cat([again(*chunk) for chunk in chunks], dim=-1)
+
+        return scores
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        """Scores (...) of pairs, as `Scorer` gives them."""
-        return self.scorer().scores(first, second)
+        """Return the logits (...) of the probability that two features belong together.
 
-
-@dataclass(frozen=True, slots=True)
-class Scorer:
-    """The layers of a critic, each a weight (out, in) and a bias (out,).
-
-    Attributes:
-        first: Projects the first feature.
-        second: Projects the second.
-        joined: Takes both projections, one behind the other.
-        hidden: Follows.
-        score: Gives the one number.
-    """
-
-    first: tuple[Tensor, Tensor]
-    second: tuple[Tensor, Tensor]
-    joined: tuple[Tensor, Tensor]
-    hidden: tuple[Tensor, Tensor]
-    score: tuple[Tensor, Tensor]
-
-    def scores(self, first: Tensor, second: Tensor) -> Tensor:
-        """Scores of pairs.
-
-        The layer that takes both projections adds a product with each, so no pair is ever written out before
-        it. Of many pairs what follows is computed again in backward, some at a time.
+        For many pairs, what follows the projections is computed again in backward, some pairs at a time.
 
         Args:
             first: (..., D1).
-            second: (..., D2). One of the two may be (b, 1, D), to stand against (b, K, D) or (1, K, D) of the
-                other.
-
-        Returns:
-            (...), the logit of the probability that the two belong together.
+            second: (..., D2). One of the two may be (b, 1, D), against (b, K, D) or (1, K, D) of the other.
         """
-        weight, bias = self.joined
-        of_first, of_second = weight.tensor_split(2, dim=1)
-        left = linear(linear(first, *self.first), of_first)
-        right = linear(linear(second, *self.second), of_second, bias)
-        shape = [max(sizes) for sizes in zip(left.shape[:-1], right.shape[:-1], strict=True)]
-        at_once = max(1, PAIRS_AT_ONCE // math.prod(shape[:-1]))
-        if len(shape) < 2 or shape[-1] <= at_once:
-            return self._of_parts(left, right)
-        chunks = [slice(start, start + at_once) for start in range(0, shape[-1], at_once)]
-        return torch.cat([self._recomputed(_part(left, c), _part(right, c)) for c in chunks], dim=-1)
-
-    def _of_parts(self, left: Tensor, right: Tensor) -> Tensor:
-        """Scores of what both features of a pair add to the joined layer."""
-        return linear(relu(linear(relu(left + right), *self.hidden)), *self.score).squeeze(-1)
-
-    def _recomputed(self, left: Tensor, right: Tensor) -> Tensor:
-        if not torch.is_grad_enabled():
-            return self._of_parts(left, right)
-        scores: Tensor = checkpoint(
-            self._of_parts, left, right, use_reentrant=False, preserve_rng_state=False
-        )
-        return scores
-
-
-def _weight(layer: nn.Linear) -> Tensor:
-    return layer.normalised_weight() if isinstance(layer, SpectralLinear) else layer.weight
-
-
-def _part(features: Tensor, chunk: slice) -> Tensor:
-    """Some of the K entries (..., K, D); the one that stands against all of them stays."""
-    return features if features.shape[-2] == 1 else features[..., chunk, :]
+        return self.scorer()(first, second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +140,8 @@ class Neighbours:
 class MemoryBank(nn.Module):
     """One row for each item, updated with momentum, the same on every process.
 
-    The rows are a buffer, so a checkpoint has them: 4 bytes for each number of each item.
-
-    Args:
-        instances: Number of items.
-        width: Of a row.
-        momentum: Rho, the share of the new feature in an updated row.
-        seed: Of the normal numbers that the rows begin with.
-        groups: The number of each item's image; None: every item is an image of its own.
+    The rows are a buffer, so a checkpoint has them: 4 bytes for each number of each item. They begin with
+    normal numbers of a seed. `groups` has the number of each item's image; None: each has one of its own.
 
     Raises:
         RecipeError: There are no items, or not one group for each.
@@ -205,12 +171,9 @@ class MemoryBank(nn.Module):
         self.register_buffer("groups", numbers, persistent=False)
 
     def nearest(self, queries: Tensor, items: Tensor | None, count: int) -> Neighbours:
-        """The rows with the highest cosine to each query, none of the query's own image.
+        """Return at most `count` rows with the highest cosine to each query (b, D), none of its own image.
 
-        Args:
-            queries: (b, D).
-            items: (b,) the queries' own rows; None: the queries are no training items.
-            count: How many at most.
+        `items` (b,) are the queries' own rows; None: the queries are no training items.
         """
         with torch.no_grad():
             # The length of a query does not change the order of its cosines.
@@ -223,14 +186,9 @@ class MemoryBank(nn.Module):
             return Neighbours(self.rows[best.indices], best.values > -torch.inf)
 
     def drawn(self, queries: Tensor, items: Tensor | None, share: float) -> Neighbours:
-        """Rows drawn at random, the same for all queries on all processes.
+        """Return a share of all rows, drawn at random, the same for all queries on all processes.
 
-        Those of a query's own image are not found.
-
-        Args:
-            queries: (b, D).
-            items: (b,) the queries' own rows; None: the queries are no training items.
-            share: Of all rows.
+        The arguments are those of `nearest`; rows of a query's own image are not found.
         """
         with torch.no_grad():
             count = max(1, round(share * len(self.rows)))
@@ -241,7 +199,7 @@ class MemoryBank(nn.Module):
             return Neighbours(self.rows[drawn].unsqueeze(0), found)
 
     def batch(self, queries: Tensor, items: Tensor | None) -> Neighbours:
-        """The features of the whole batch, none of a query's own image; nothing is taken from memory."""
+        """Return the features of the whole batch, none of a query's own image; the memory isn't read."""
         everyone = gather_uneven(queries)
         if items is not None:
             found = self.groups[items].unsqueeze(1) != self.groups[gather_uneven(items)]
@@ -252,14 +210,10 @@ class MemoryBank(nn.Module):
         return Neighbours(everyone.unsqueeze(0), found)
 
     def update(self, items: Tensor, features: Tensor) -> None:
-        """Move rows towards the new features of their items: `(1 - rho) row + rho new` (equation 7).
+        """Move rows towards new features (b, D) of items (b,): `(1 - rho) row + rho new` (equation 7).
 
         With several processes the updates of all are made on each. An item that is there twice counts with
         the mean of its features.
-
-        Args:
-            items: (b,), local.
-            features: (b, D), local.
         """
         everyone, new = gather_uneven(items), gather_uneven(full_precision(features))
         with torch.no_grad():
@@ -294,14 +248,8 @@ class ReclaimTermSettings(BaseModel):
 class ReclaimTerm(nn.Module):
     """Noise contrast of two features against their nearest neighbours in memory (RECLAIM, equations 3, 6-8).
 
-    Minimise `weight` times what it gives; call `after_step` after every step of the optimizer.
-
-    Args:
-        first_width: D1.
-        second_width: D2.
-        instances: Training items.
-        settings: Of the term.
-        groups: The number of each item's image; its other items are no negatives.
+    Minimise `weight` times what it gives; call `after_step` after every step of the optimizer. The features
+    have widths D1 and D2; other items of an item's group (its image) are no negatives.
     """
 
     def __init__(
@@ -317,16 +265,9 @@ class ReclaimTerm(nn.Module):
         self.critic = Critic(
             first_width, second_width, width=settings.critic_width, spectral_norm=settings.spectral_norm
         )
-        self.first_bank, self.second_bank = (
-            MemoryBank(
-                instances,
-                width,
-                momentum=settings.momentum,
-                seed=2 * settings.bank_seed + number,
-                groups=groups,
-            )
-            for number, width in enumerate((first_width, second_width))
-        )
+        bank = partial(MemoryBank, instances, momentum=settings.momentum, groups=groups)
+        self.first_bank = bank(first_width, seed=2 * settings.bank_seed)
+        self.second_bank = bank(second_width, seed=2 * settings.bank_seed + 1)
         self._seen: tuple[Tensor, Tensor, Tensor] | None = None
 
     def forward(
@@ -352,10 +293,10 @@ class ReclaimTerm(nn.Module):
             u, v = full_precision(first), full_precision(second)
             near_u = self._negatives(self.first_bank, u, items)
             near_v = self._negatives(self.second_bank, v, items)
-            critic = self.critic.scorer()
-            matched = critic.scores(u, v)
-            others_v = critic.scores(u.unsqueeze(1), near_v.rows)
-            others_u = critic.scores(near_u.rows, v.unsqueeze(1))
+            scores = self.critic.scorer()
+            matched = scores(u, v)
+            others_v = scores(u.unsqueeze(1), near_v.rows)
+            others_u = scores(near_u.rows, v.unsqueeze(1))
             negative = _mean_found(logsigmoid(-others_v), near_v) + _mean_found(logsigmoid(-others_u), near_u)
             loss = -(logsigmoid(matched) + negative).mean()
         if self.training and items is not None:
@@ -369,7 +310,6 @@ class ReclaimTerm(nn.Module):
         return loss, terms
 
     def _negatives(self, bank: MemoryBank, queries: Tensor, items: Tensor | None) -> Neighbours:
-        """What queries (b, D) are told from."""
         match self.settings.negatives:
             case "nearest":
                 return bank.nearest(queries, items, self.settings.neighbours)
@@ -428,9 +368,21 @@ class ReclaimTask(TrainedModule):
 class Reclaim(ComposedObjective):
     """RECLAIM's term on the embeddings of two modalities, added to a base objective: `base - weight L_ANS`.
 
-    The memory gives negatives from all the data whatever the batch; it costs a product of the batch with
-    every row at each step. Made for InfoNCE and VSE++ as a base. The arguments are those of
-    `ReclaimTermSettings`.
+    L_ANS (equations 3 and 6-8) is the mean over pairs of embeddings u, v (B, D) of `log g(u, v)`, plus the
+    means over the nearest rows n in memory of `log(1 - g(u, n))` and `log(1 - g(n, v))`, with g the sigmoid
+    of a 1-Lipschitz critic. The arguments are those of `ReclaimTermSettings`. Call it with `Features` that
+    have `items` (B,), and `after_step` after each step of the optimizer.
+
+    Use it with InfoNCE or VSE++ as a base if batches can't be large: the memory gives negatives from all the
+    data. It costs a product of the batch with every row at each step.
+
+    >>> from training.models.features import Features, ModalityFeatures
+    >>> from training.objectives import InfoNCE
+    >>> from training.papers.reclaim import Reclaim
+    >>> modalities = {name: ModalityFeatures(torch.randn(8, 64)) for name in ("image", "text")}
+    >>> loss = Reclaim(InfoNCE(), embedding_dim=64, instances=100, neighbours=10)
+    >>> loss(Features(modalities, items=torch.arange(8))).shape
+    torch.Size([])
     """
 
     options = ReclaimTermSettings

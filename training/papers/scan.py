@@ -19,8 +19,23 @@ from training.objectives.vse import Hardest, Margin, hinge_loss
 class SCAN(PairObjective):
     """Stacked cross attention (Lee et al. 2018): pairs are as alike as words and the regions they attend to.
 
-    No vector represents an image or a text, so the model is measured pair by pair and fills no index. Two
-    images are compared by the embedding, which learns because regions go through its head.
+    `sum_i max_j max(0, m - S_ii + S_ij)` plus the same from texts to images, with m the margin and S (B, B)
+    the similarities of words (B, T, D) and the mixtures of regions (B, K, D) that they attend to, or of
+    regions and mixtures of words. Without `hardest` it sums over j. Call it with `Features` whose modalities
+    have `local` and `local_mask`.
+
+    Use it if recall counts more than search: no vector represents an image or a text, so the model is
+    measured pair by pair and fills no index. Two images are compared by the embedding, which learns because
+    regions go through its head.
+
+    >>> from training.models.config import PairAttentionConfig
+    >>> from training.models.features import Features, ModalityFeatures
+    >>> from training.papers.scan import SCAN
+    >>> image = ModalityFeatures(torch.randn(8, 64), local=torch.randn(8, 36, 64))
+    >>> text = ModalityFeatures(torch.randn(8, 64), local=torch.randn(8, 12, 64))
+    >>> loss = SCAN(pair_attention=PairAttentionConfig(queries="words"))
+    >>> loss(Features({"image": image, "text": text})).shape
+    torch.Size([])
     """
 
     requires: frozenset[Requirement] = frozenset({"local", "one_vector"})

@@ -194,10 +194,6 @@ class Question:
     answer: str
 
 
-class _BrokenQuestionError(Exception):
-    """A question that cannot be used, and why."""
-
-
 def read_questions(
     folder: Path, part: Literal["train2014", "val2014"], *, max_rejected: float = 1.0
 ) -> Usable[Question]:
@@ -217,10 +213,11 @@ def read_questions(
     rejections = Rejections(len(questions), max_rejected, source=str(path), unit="question")
     items = []
     for number, entry in enumerate(questions, start=1):
-        try:
-            items.append(_question(entry, answered, images, part))
-        except _BrokenQuestionError as error:
-            rejections.add(number, str(error))
+        question = _question(entry, answered, images, part)
+        if isinstance(question, Question):
+            items.append(question)
+        else:
+            rejections.add(number, question)
     if not items:
         raise DataError(f"{path} has no question.")
     return Usable(tuple(items), rejections)
@@ -239,22 +236,22 @@ def _entries(path: Path, key: str) -> Sequence[Any]:
     return entries
 
 
-def _question(entry: Any, answered: Mapping[Any, Any], images: set[str], part: str) -> Question:
+def _question(entry: Any, answered: Mapping[Any, Any], images: set[str], part: str) -> Question | str:
+    """Return a question, or the reason why it can't be used."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get("image_id"), int):
-        raise _BrokenQuestionError("it names no image")
+        return "it names no image"
     text = entry.get("question")
     if not isinstance(text, str) or not text.strip():
-        raise _BrokenQuestionError("it asks nothing")
+        return "it asks nothing"
     name = f"COCO_{part}_{entry['image_id']:012}.jpg"
     if name not in images:
-        raise _BrokenQuestionError(f"there is no image {part}/{name}")
+        return f"there is no image {part}/{name}"
     annotation: Any = answered.get(entry.get("question_id"))
     try:
-        given = tuple(normalised(answer["answer"]) for answer in annotation["answers"])
-        most_frequent = normalised(annotation["multiple_choice_answer"])
+        answers = tuple(normalised(answer["answer"]) for answer in annotation["answers"])
+        return Question(f"{part}/{name}", text, answers, normalised(annotation["multiple_choice_answer"]))
     except (AttributeError, KeyError, TypeError):
-        raise _BrokenQuestionError("its annotation has no answers") from None
-    return Question(f"{part}/{name}", text, given, most_frequent)
+        return "its annotation has no answers"
 
 
 def fingerprint(questions: Iterable[Question]) -> str:
@@ -420,12 +417,8 @@ class AttentionMaps(nn.Module):
 class BilinearAttention(nn.Module):
     """Reads regions by words in several glimpses, each added to the words (equations 8 and 9).
 
-    Args:
-        regions: C, numbers of a region.
-        words: W, numbers of a word and of the result.
-        glimpses: G.
-        dropout: Dropout rate before each projection.
-        last_dropout: Dropout rate of the attention maps' region features.
+    Regions and words have C and W numbers; `dropout` is the rate before each projection, and `last_dropout`
+    that of the attention maps' region features.
     """
 
     def __init__(

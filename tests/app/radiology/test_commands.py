@@ -47,9 +47,10 @@ from tests.training.clinical.reports.documents import (
     structured_report,
     text_report,
 )
-from training.clinical.findings import CHEXPERT_LABELS, FINDINGS
+from training.clinical.findings import CHEXPERT_LABELS
 from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.study_report import StudyReport
+from training.clinical.text.vocabulary import FINDINGS
 from training.common.errors import RecoquestError
 from training.importing.reports import ReadReport, read_reports
 

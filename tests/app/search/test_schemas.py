@@ -14,7 +14,8 @@ from app.settings import Settings
 from index.errors import FilterError
 from index.filters.grammar import parse_filter
 from tests.needed import needed_module
-from training.clinical.findings import FINDINGS, STATES
+from training.clinical.findings import STATES
+from training.clinical.text.vocabulary import FINDINGS
 
 jsonschema = needed_module("jsonschema", "`pip install jsonschema`")
 

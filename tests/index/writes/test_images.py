@@ -19,7 +19,7 @@ from index.writes.deletion import delete_images
 from index.writes.live import change_image
 from tests.index.homes import execute, in_write, scalars
 from tests.index.samples import ingest, make_manifest, put_records
-from training.clinical.findings.findings import find_findings
+from training.clinical.findings import find_findings
 from training.common.manifest import Manifest, Record
 from training.models.encoder import Encoder
 

@@ -13,7 +13,8 @@ from tests.image_files import write_photo
 from tests.training.importing.trees import imported, records_of, touch, write
 from training.common.errors import DataError
 from training.common.manifest import Record
-from training.importing.splits import settle
+from training.common.record import Split
+from training.importing.splits import draw_split, settle, split_in
 
 NUMBERS = range(60)
 
@@ -188,3 +189,30 @@ def test_a_manifest_that_cannot_be_read_is_not_replaced(photos: Path) -> None:
     (photos / "manifest.jsonl").mkdir()
     with pytest.raises(DataError, match=r"manifest\.jsonl cannot be read"):
         imported("folder", photos)
+
+
+@pytest.mark.parametrize(
+    ("path", "split", "place"),
+    [
+        ("data/train-00000-of-00004-0a1b", "train", 1),
+        ("validation/0001", "val", 0),
+        ("photos/Test/dog", "test", 1),
+        ("train/train-000012", "train", 1),
+        ("dev_3", "val", 0),
+        *(
+            (path, None, 0)
+            for path in ("latest/contest", "cc-val-0001", "train-station-0001", "train/test-0001")
+        ),
+        *((path, None, 0) for path in ("val-isere-2020", "training camp", "my test/1", "")),
+    ],
+)
+def test_splits_that_whole_components_name(path: str, split: Split | None, place: int) -> None:
+    assert split_in(path.split("/")) == (None if split is None else (split, place))
+
+
+def test_a_drawn_split_is_the_same_again_and_about_a_tenth_each() -> None:
+    drawn = [draw_split(str(number)) for number in range(4000)]
+    assert drawn == [draw_split(str(number)) for number in range(4000)]
+    shares: dict[Split, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
+    for name, share in shares.items():
+        assert abs(drawn.count(name) / 4000 - share) < 0.03

@@ -29,7 +29,6 @@ from training.papers.language_models import (
     LanguageModelRecipe,
     LanguageModelTask,
     Latent,
-    Measures,
     RatioConfig,
     Reconstruct,
     RefinementConfig,
@@ -38,6 +37,7 @@ from training.papers.language_models import (
     SentenceVaeConfig,
     VaeOutput,
     Vocabulary,
+    figures,
     fingerprint,
     measure,
     published,
@@ -370,15 +370,14 @@ def output(reconstruction: Sequence[float], kl: Sequence[float], centres: Tensor
 
 
 def test_figures_worked_by_hand() -> None:
-    measures = Measures()
     # Two draws of two sentences with 2 and 3 words and ends; then one of one with 4.
     centres = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.1, 1.3]])
     shift = torch.tensor([2.0, 0.0, 0.0])
     draws = [output([4, 6], [1, 2], centres), output([6, 8], [3, 2], centres + shift)]
-    measures.add(draws, torch.tensor([3, 4]))
-    measures.add([output([9], [1], torch.tensor([[1.1, 0.0, 1.1]]))], torch.tensor([5]))
+    last = [output([9], [1], torch.tensor([[1.1, 0.0, 1.1]]))]
+    batches = [(draws, torch.tensor([3, 4])), (last, torch.tensor([5]))]
     # Means over draws: 1, 1, 1.1; 0, .1, 0; and 1, 1.3, 1.1, whose variances are .0022, .0022 and .0156.
-    assert measures.figures() == {
+    assert figures(batches) == {
         "elbo": pytest.approx(-(21 + 5) / 3),
         "reconstruction": pytest.approx((5 + 7 + 9) / 3),
         "kl": pytest.approx((2 + 2 + 1) / 3),
@@ -386,8 +385,8 @@ def test_figures_worked_by_hand() -> None:
         "mutual_information": pytest.approx((1 + 1 + 0.5) / 3),
         "active_units": 1,
     }
-    measures.add([output([1e9], [0], torch.zeros(1, 3))], torch.tensor([3]))
-    assert math.isfinite(measures.figures()["perplexity"])
+    batches.append(([output([1e9], [0], torch.zeros(1, 3))], torch.tensor([3])))
+    assert math.isfinite(figures(batches)["perplexity"])
 
 
 @pytest.mark.slow
@@ -399,16 +398,16 @@ def test_a_split_is_measured_alike_each_time_and_whatever_the_batches(posterior:
     torch.manual_seed(0)
     vae = SentenceVae(config, len(vocabulary)).eval()
 
-    def figures(batch_size: int, draws: int) -> dict[str, float]:
+    def measured(batch_size: int, draws: int) -> dict[str, float]:
         loader = SentenceLoader(sentences, batch_size, vocabulary=vocabulary, max_words=10)
         return measure(vae, fabric, loader, draws=draws, seed=4)
 
     torch.manual_seed(7)
-    once, following = figures(2, 1), torch.rand(())
+    once, following = measured(2, 1), torch.rand(())
     torch.manual_seed(7)
     assert torch.equal(following, torch.rand(()))
-    assert figures(2, 1) == once
-    many, others = figures(5, 200), figures(2, 200)
+    assert measured(2, 1) == once
+    many, others = measured(5, 200), measured(2, 200)
     for name in ("elbo", "perplexity", "kl"):
         assert many[name] == pytest.approx(others[name], rel=0.02, abs=0.02)
 
@@ -527,15 +526,15 @@ def test_settings_and_published_figures_follow_from_the_name(name: str) -> None:
         plain = ("random", False) if model == "ivae-cl" else ("nearest", True)
         assert recipe.reclaim.weight == 0.1
         assert (recipe.reclaim.negatives, recipe.reclaim.spectral_norm) == plain
-    figures = published(recipe)
+    row = published(recipe)
     if data == "small":
-        assert figures == {}
+        assert row == {}
         return
     assert (recipe.model.latent, recipe.train.batch_size, recipe.train.epochs) == (32, 32, 40)
     assert recipe.model.width == {"ptb": 256, "yelp": 1024}[data]
-    assert tuple(figures) == NAMES
+    assert tuple(row) == NAMES
     # Perplexity is exp(-ELBO / words): most rows agree on the words of a sentence, those of table 7 nearly.
-    words = -figures["elbo"] / math.log(figures["perplexity"])
+    words = -row["elbo"] / math.log(row["perplexity"])
     assert words == pytest.approx({"ptb": 21.93, "yelp": 96.6}[data], rel=0.035)
 
 

@@ -37,8 +37,7 @@ _AGE: Final = re.compile(r"(\d{1,3})\s*([YMWD]?)")
 _DAYS: Final = {"Y": 365.25, "M": 30.4375, "W": 7.0, "D": 1.0}
 OLDEST: Final = 90
 _IMPOSSIBLE: Final = 130
-_UID: Final = re.compile(r"[0-9]+(\.[0-9]+)*")
-_LONGEST_UID: Final = 64
+_UID: Final = re.compile(r"(?=.{1,64}\Z)[0-9]+(\.[0-9]+)*")
 _UIDS: Final = {"study": "StudyInstanceUID", "series": "SeriesInstanceUID", "sop": "SOPInstanceUID"}
 _DATES: Final = ("StudyDate", "SeriesDate", "AcquisitionDate", "AcquisitionDateTime", "ContentDate")
 _MODIFIED: Final = "LongitudinalTemporalInformationModified"
@@ -55,7 +54,12 @@ def text_of(dataset: Dataset, keyword: str) -> str:
         return ""
     value = element.value
     if isinstance(value, bytes):
-        return _decoded(value, _encodings(dataset)).strip(_PADDING)
+        if len(value) > _MOST_BYTES:
+            return ""
+        try:
+            return decode_bytes(value, _encodings(dataset), _DELIMITERS).strip(_PADDING)
+        except (LookupError, UnicodeError):
+            return value.decode("latin-1").strip(_PADDING)
     if isinstance(value, Sequence) and not isinstance(value, str):
         value = "\\".join(map(str, value))
     return "" if value is None else str(value)[:_MOST_BYTES].strip(_PADDING)
@@ -87,43 +91,27 @@ def patient_ids(dataset: Dataset) -> tuple[str, ...]:
 def uid_of(dataset: Dataset, keyword: str) -> str:
     """Return a unique identifier; "" where there is none, or none of valid form."""
     uid = text_of(dataset, keyword)
-    return uid if len(uid) <= _LONGEST_UID and _UID.fullmatch(uid) else ""
+    return uid if _UID.fullmatch(uid) else ""
 
 
 def day_of(dataset: Dataset, keyword: str) -> datetime.date | None:
     """Return a date or the day of a time; dates of 1993's form, 2024.01.31, count."""
-    found = _DAY.match(text_of(dataset, keyword))
-    if found is None:
-        return None
-    year, _, month, day = found.groups()
+    match = _DAY.match(text_of(dataset, keyword))
     try:
-        return datetime.date(int(year), int(month), int(day))
+        return None if match is None else datetime.date(int(match[1]), int(match[3]), int(match[4]))
     except ValueError:
         return None
 
 
 def age_of(dataset: Dataset, day: datetime.date | None) -> int | None:
-    """Return the age in whole years, 90 for 90 and above; None where it is not known.
-
-    Args:
-        dataset: Attributes of an image.
-        day: Day of the study, for the age by the date of birth.
-    """
-    years = _stated_age(text_of(dataset, "PatientAge"))
+    """Return the age in whole years, 90 for 90 and above, stated or on the study's day; None if unknown."""
+    match, years = _AGE.fullmatch(text_of(dataset, "PatientAge").upper()), None
+    if match is not None:
+        years = int(int(match[1]) * _DAYS[match[2] or "Y"] / _DAYS["Y"] + 1e-9)
     # Devices write 000Y for "not known".
     if not years and day is not None and (born := day_of(dataset, "PatientBirthDate")) is not None:
         years = day.year - born.year - ((day.month, day.day) < (born.month, born.day))
-    if years is None or not 0 <= years <= _IMPOSSIBLE:
-        return None
-    return min(years, OLDEST)
-
-
-def _stated_age(text: str) -> int | None:
-    found = _AGE.fullmatch(text.upper())
-    if found is None:
-        return None
-    count, unit = found.groups()
-    return int(int(count) * _DAYS[unit or "Y"] / _DAYS["Y"] + 1e-9)
+    return None if years is None or not 0 <= years <= _IMPOSSIBLE else min(years, OLDEST)
 
 
 def _element(dataset: Dataset, keyword: str) -> DataElement | RawDataElement | None:
@@ -145,15 +133,6 @@ def _encodings(dataset: Dataset) -> list[str]:
     return convert_encodings([name.strip(_PADDING).replace("\0", "?") for name in names])
 
 
-def _decoded(value: bytes, encodings: list[str]) -> str:
-    if len(value) > _MOST_BYTES:
-        return ""
-    try:
-        return decode_bytes(value, encodings, _DELIMITERS)
-    except (LookupError, UnicodeError):
-        return value.decode("latin-1")
-
-
 def silence_pydicom() -> None:
     """Turn off pydicom's warnings and log lines in this process; errors are raised as before."""
     logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
@@ -163,14 +142,17 @@ def silence_pydicom() -> None:
 def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[str, MetadataValue]:
     """Return the metadata of an image; attributes without a usable value are left out.
 
-    Args:
-        dataset: Attributes of the image; its pixels need not be there.
-        key: Secret for the hashes of patient and accession number, and for the shift of dates.
-        keep_dates: Keep the date of the study as it is, instead of moving it back by the patient's shift.
+    The key is the secret for the hashes of patient and accession number, and for the shift of dates: without
+    `keep_dates`, the date of the study is moved back by the patient's shift.
     """
     silence_pydicom()
     days = (day_of(dataset, keyword) for keyword in _DATES)
     day = next((day for day in days if day is not None), None)
+    shown = day
+    if day is not None and not keep_dates:
+        # Without a patient, the images of a study move together.
+        shift = shift_days(key, text_of(dataset, "PatientID") or text_of(dataset, "StudyInstanceUID"))
+        shown = day - datetime.timedelta(days=shift) if day.toordinal() > shift else None
     hashes = tuple(keyed_hash(key, "patient", patient) for patient in patient_ids(dataset))
     patient = hashes[0] if text_of(dataset, "PatientID") else None
     accession, modality = text_of(dataset, "AccessionNumber"), text_of(dataset, "Modality").upper()
@@ -189,7 +171,7 @@ def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[s
         "laterality": _laterality(dataset),
         "orientation": "\\".join(directions) if is_oriented else None,
         "sex": sex if sex in _SEXES else None,
-        "date": _shown_day(dataset, day, key, keep_dates=keep_dates),
+        "date": None if shown is None else shown.isoformat(),
         "body_part": _known_words(text_of(dataset, "BodyPartExamined"), _BODY_WORDS)
         or _known_code(_codes(dataset, "AnatomicRegionSequence"), _BODY_CODES),
         "manufacturer": " ".join(word for word in makers if word.upper() in _MAKER_WORDS),
@@ -202,17 +184,6 @@ def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[s
     if (age := age_of(dataset, day)) is not None:
         known["age"] = age
     return known
-
-
-def _shown_day(dataset: Dataset, day: datetime.date | None, key: bytes, *, keep_dates: bool) -> str | None:
-    if day is None or keep_dates:
-        return None if day is None else day.isoformat()
-    # Without a patient, the images of a study move together.
-    patient = text_of(dataset, "PatientID") or text_of(dataset, "StudyInstanceUID")
-    try:
-        return (day - datetime.timedelta(days=shift_days(key, patient))).isoformat()
-    except OverflowError:
-        return None
 
 
 def _laterality(dataset: Dataset) -> str | None:
@@ -244,6 +215,12 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def _by_code(text: str) -> dict[str, str]:
+    """Return names by code, of a table such as "AP 399348003 R-10206, PA 272479007"."""
+    rows = (row.split() for row in text.split(","))
+    return {code: name for name, *codes in rows for code in codes}
+
+
 # Modalities of images, current and retired.
 MODALITIES: Final = _words(
     "AR BI BMD CD CF CP CR CS CT DD DF DG DM DS DX EC ES FA FS GM HC IO IVOCT IVUS KER LEN LP LS MA MG MR "
@@ -259,29 +236,13 @@ _VIEW_WORDS: Final = _words(
     "EXTERNAL ROTATION"
 )
 # Views by code: SNOMED CT, and SRT as older files have it.
-_VIEW_CODES: Final[Mapping[str, str]] = {
-    code: view
-    for view, codes in {
-        "AP": "399348003 R-10206",
-        "PA": "272479007 R-10214 R-40888",
-        "LL": "399173006 R-10236",
-        "RL": "399198007 R-10232",
-        "LAT": "399067008 R-102CD",
-        "FRONTAL": "399033003 R-10202",
-        "LAO": "399135007 R-10220",
-        "RAO": "399356000 R-10222 R-40985",
-        "LPO": "399006002 R-10212",
-        "RPO": "399038007 R-10210",
-        "CC": "399162004 R-10242",
-        "MLO": "399368009 R-10226",
-        "ML": "399260004 R-10224",
-        "LM": "399352003 R-10228",
-        "LMO": "399099002 R-10230",
-        "DORSOPLANTAR": "399335002 R-102C4",
-        "PLANTODORSAL": "399071006 R-102C3",
-    }.items()
-    for code in codes.split()
-}
+_VIEW_CODES: Final = _by_code(
+    "AP 399348003 R-10206, PA 272479007 R-10214 R-40888, LL 399173006 R-10236, RL 399198007 R-10232, "
+    "LAT 399067008 R-102CD, FRONTAL 399033003 R-10202, LAO 399135007 R-10220, "
+    "RAO 399356000 R-10222 R-40985, LPO 399006002 R-10212, RPO 399038007 R-10210, CC 399162004 R-10242, "
+    "MLO 399368009 R-10226, ML 399260004 R-10224, LM 399352003 R-10228, LMO 399099002 R-10230, "
+    "DORSOPLANTAR 399335002 R-102C4, PLANTODORSAL 399071006 R-102C3"
+)
 
 _BODY_WORDS: Final = _words(
     "ABDOMEN ABDOMENPELVIS ACJOINT ANKLE ARM AXILLA BACK BLADDER BODY BONE BREAST BRAIN CALCANEUS CALF "
@@ -294,38 +255,16 @@ _BODY_WORDS: Final = _words(
     "TLSPINE TMJ TOE TRUNK TSPINE UPPER URINARY UTERUS WHOLEBODY WRIST ZYGOMA BECKEN BRUSTKORB BWS "
     "ELLENBOGEN FUSS HWS HÜFTE KNIE LWS SCHULTER SCHÄDEL"
 )
-_BODY_CODES: Final[Mapping[str, str]] = {
-    code: part
-    for part, codes in {
-        "CHEST": "51185008 T-D3000",
-        "ABDOMEN": "818981001 818983003 113345001 T-D4000",
-        "PELVIS": "816092008 12921003 T-D6000",
-        "SKULL": "89546000 T-11100",
-        "HEAD": "69536005 T-D1100",
-        "NECK": "45048000 T-D1600",
-        "SPINE": "421060004 T-11500",
-        "CSPINE": "122494005 T-11501",
-        "TSPINE": "122495006 T-11502",
-        "LSPINE": "122496007 T-11503",
-        "SHOULDER": "16982005 T-D2220",
-        "HUMERUS": "85050009 T-12410",
-        "ELBOW": "16953009 T-15430",
-        "FOREARM": "14975008 T-D8500",
-        "WRIST": "74670003 T-15460",
-        "HAND": "85562004 T-D8700",
-        "FINGER": "7569003 T-D8800",
-        "HIP": "24136001 T-15710",
-        "FEMUR": "71341001 T-12710",
-        "KNEE": "72696002 T-D9200",
-        "TIBIA": "12611008 T-12740",
-        "ANKLE": "70258002 T-15750",
-        "FOOT": "56459004 T-D9700",
-        "TOE": "29707007 T-D9800",
-        "BREAST": "76752008 T-04000",
-        "RIB": "113197003 T-11300",
-    }.items()
-    for code in codes.split()
-}
+_BODY_CODES: Final = _by_code(
+    "CHEST 51185008 T-D3000, ABDOMEN 818981001 818983003 113345001 T-D4000, "
+    "PELVIS 816092008 12921003 T-D6000, SKULL 89546000 T-11100, HEAD 69536005 T-D1100, "
+    "NECK 45048000 T-D1600, SPINE 421060004 T-11500, CSPINE 122494005 T-11501, TSPINE 122495006 T-11502, "
+    "LSPINE 122496007 T-11503, SHOULDER 16982005 T-D2220, HUMERUS 85050009 T-12410, ELBOW 16953009 T-15430, "
+    "FOREARM 14975008 T-D8500, WRIST 74670003 T-15460, HAND 85562004 T-D8700, FINGER 7569003 T-D8800, "
+    "HIP 24136001 T-15710, FEMUR 71341001 T-12710, KNEE 72696002 T-D9200, TIBIA 12611008 T-12740, "
+    "ANKLE 70258002 T-15750, FOOT 56459004 T-D9700, TOE 29707007 T-D9800, BREAST 76752008 T-04000, "
+    "RIB 113197003 T-11300"
+)
 
 # Makers of X-ray, CT and MR devices, detectors and plate readers, and the words of their names.
 _MAKER_WORDS: Final = _words(

@@ -31,24 +31,17 @@ _MOST_RUNS: Final = 400_000
 
 
 def find_text(grey: Grey) -> str:
-    """Return where in a film there seems to be text, such as "at the top left"; "" where there is none.
+    """Return where a film (H, W) seems to have text, such as "at the top left"; "" where there is none.
 
     A row of at least four letters counts; single letters, as side markers have them, do not.
-
-    Args:
-        grey: The film as it is seen (H, W).
     """
     for picture in (grey, 255 - grey):
         for level in _LEVELS:
             line = _line(_letters(picture, level))
             if line is not None:
-                return _place(line, grey.shape)
+                row, column = line[:, 0].mean() / grey.shape[0], line[:, 2].mean() / grey.shape[1]
+                return f"at the {'top' if row < 0.5 else 'bottom'} {'left' if column < 0.5 else 'right'}"
     return ""
-
-
-def _place(line: Numbers, shape: tuple[int, ...]) -> str:
-    row, column = line[:, 0].mean() / shape[0], line[:, 2].mean() / shape[1]
-    return f"at the {'top' if row < 0.5 else 'bottom'} {'left' if column < 0.5 else 'right'}"
 
 
 def _letters(picture: Grey, level: int) -> Numbers:
@@ -59,18 +52,11 @@ def _letters(picture: Grey, level: int) -> Numbers:
     labels = _joined(runs)
     row, start, end = runs.T
     count = int(labels.max()) + 1
-    boxes = np.empty((count, 4), np.int64)
-    for column, (values, first, extreme) in enumerate(
-        (
-            (row, picture.shape[0], np.minimum),
-            (row + 1, 0, np.maximum),
-            (start, picture.shape[1], np.minimum),
-            (end, 0, np.maximum),
-        )
-    ):
-        ends = np.full(count, first, np.int64)
-        extreme.at(ends, labels, values)
-        boxes[:, column] = ends
+    boxes = np.tile(np.array([picture.shape[0], 0, picture.shape[1], 0], np.int64), (count, 1))
+    np.minimum.at(boxes[:, 0], labels, row)
+    np.maximum.at(boxes[:, 1], labels, row + 1)
+    np.minimum.at(boxes[:, 2], labels, start)
+    np.maximum.at(boxes[:, 3], labels, end)
     area = np.bincount(labels, end - start, count)
     height, width = boxes[:, 1] - boxes[:, 0], boxes[:, 3] - boxes[:, 2]
     full = area / (height * width)
@@ -109,7 +95,7 @@ def _joined(runs: Numbers) -> Numbers:
     """Number the connected groups of runs: those of neighbouring rows that overlap."""
     row, start, end = runs.T
     width = int(end.max()) + 2
-    # Runs are in order, so those of the next row that overlap stand side by side.
+    # Runs are in order, so those of the next row that overlap are consecutive.
     first = np.searchsorted(row * width + end, (row + 1) * width + start, side="right")
     last = np.searchsorted(row * width + start, (row + 1) * width + end, side="left")
     counts = np.maximum(last - first, 0)

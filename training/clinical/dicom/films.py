@@ -49,7 +49,7 @@ from training.imaging.images import ImageLimits, decode_whole
 # A number of this program's own, made once.
 IMPLEMENTATION: Final = "2.25.302486531975421096713882340187765021"
 _NAME: Final = "RECOQUEST"
-LOOKED_AT: Final = "TAKEN FROM QUARANTINE"
+_LOOKED_AT: Final = "TAKEN FROM QUARANTINE"
 # Attributes by the name of the metadata that they take.
 _TEXTS: Final = {
     "StudyInstanceUID": "study",
@@ -59,7 +59,6 @@ _TEXTS: Final = {
     "AccessionNumber": "accession",
     "Modality": "modality",
     "ImageLaterality": "laterality",
-    "PatientOrientation": "orientation",
     "PatientSex": "sex",
     "Manufacturer": "manufacturer",
 }
@@ -81,11 +80,11 @@ def write_film(
     *,
     looked_at: bool = False,
 ) -> bytes:
-    """Return a DICOM file that decodes as a frame of an image does, and says nothing but its metadata.
+    """Return a DICOM file that decodes as a frame (from 0) of an image, and says nothing but its metadata.
 
     Args:
         image: The image as it came.
-        frame: Number of the frame, from 0.
+        frame: Number of the frame.
         metadata: As `read_attributes` returns it.
         sop_class: UID of the image's SOP class; "": it is not known.
         looked_at: Whether a person took it from quarantine, which it says then.
@@ -97,7 +96,7 @@ def write_film(
     film = Dataset()
     film.SOPClassUID = sop_class or SecondaryCaptureImageStorage
     _write_metadata(film, metadata)
-    film.DeidentificationMethod = [_NAME, LOOKED_AT] if looked_at else _NAME
+    film.DeidentificationMethod = [_NAME, _LOOKED_AT] if looked_at else _NAME
     elements = image.file.elements
     layout = image.attributes
     if layout.photometric == PALETTE:
@@ -121,9 +120,9 @@ def _write_metadata(film: Dataset, metadata: Mapping[str, MetadataValue]) -> Non
     film.PatientIdentityRemoved = "YES"
     for keyword, name in _TEXTS.items():
         if name in metadata:
-            setattr(
-                film, keyword, str(metadata[name]).split("\\") if name == "orientation" else metadata[name]
-            )
+            setattr(film, keyword, metadata[name])
+    if "orientation" in metadata:
+        film.PatientOrientation = str(metadata["orientation"]).split("\\")
     for keyword, name in _CODES.items():
         if name in metadata:
             words = str(metadata[name])
@@ -209,16 +208,13 @@ def _write_pixels(film: Dataset, image: DicomImage, frame: int) -> str:
 
 def with_uid(metadata: Mapping[str, MetadataValue], content: bytes) -> Mapping[str, MetadataValue]:
     """Return metadata with the UID of its instance: one of the file's content where there is no valid one."""
-    if "sop" in metadata:
-        return metadata
-    return {**metadata, "sop": _uid(content)}
+    return metadata if "sop" in metadata else {**metadata, "sop": _uid(content)}
 
 
 def group_of(metadata: Mapping[str, MetadataValue], key: bytes) -> str:
-    """Return the pseudonym of the patient, else of the study, else of the instance: these stay together."""
-    return str(
-        metadata.get("patient") or keyed_hash(key, "study", str(metadata.get("study") or metadata["sop"]))
-    )
+    """Return the pseudonym of the patient, otherwise of the study or the instance: these stay together."""
+    study = str(metadata.get("study") or metadata["sop"])
+    return str(metadata.get("patient") or keyed_hash(key, "study", study))
 
 
 def write_films(
@@ -229,19 +225,7 @@ def write_films(
     *,
     looked_at: bool = False,
 ) -> Iterator[bytes]:
-    """Give the film of each frame in order.
-
-    Args:
-        image: The image as it came.
-        metadata: As `read_attributes` returns it.
-        sop_class: UID of the image's SOP class; "": it is not known.
-        most_frames: Number of the first frames to write.
-        looked_at: Whether a person took it from quarantine.
-
-    Raises:
-        ImageTooLargeError: A frame has more parts than any program writes.
-        ImageError: One is damaged, or cannot be read.
-    """
+    """Give the films of the first frames, at most `most_frames`; everything else is as in `write_film`."""
     for frame in range(min(image.attributes.frames, most_frames)):
         try:
             film = write_film(image, frame, metadata, sop_class, looked_at=looked_at)
@@ -251,10 +235,7 @@ def write_films(
 
 
 def look_at(film: bytes, limits: ImageLimits) -> tuple[str, bool]:
-    """Decode a film, and return where there seems to be text on it, as `find_text` does.
-
-    Returns:
-        The place of the text, and whether the film's window or table shows nothing of its picture.
+    """Return what `find_text` says of a film, and whether its window or table shows nothing of its picture.
 
     Raises:
         ImageTooLargeError: The film exceeds the limits.
@@ -306,8 +287,7 @@ def _is_film(content: bytes, image: DicomImage) -> bool:
             metadata[name] = str(dataset.get(keyword))
             if not _HASH.fullmatch(str(metadata[name])):
                 return False
-    if "sop" not in metadata:
-        return False
-    looked_at = LOOKED_AT in str(dataset.get("DeidentificationMethod"))
-    film = write_film(image, 0, metadata, str(dataset.SOPClassUID), looked_at=looked_at)
-    return film == content
+    looked_at = _LOOKED_AT in str(dataset.get("DeidentificationMethod"))
+    return "sop" in metadata and content == write_film(
+        image, 0, metadata, str(dataset.SOPClassUID), looked_at=looked_at
+    )

@@ -20,42 +20,33 @@ from training.common.errors import ImageError
 from training.imaging.dicom.elements import open_file
 
 DIRECTORY: Final = "1.2.840.10008.1.3.10"
-# Of the objects that recoquest writes to archives.
+# Manufacturer of the objects that recoquest writes to archives.
 MANUFACTURER: Final = "recoquest"
 _CLASSES: Final = "1.2.840.10008.5.1.4.1.1."
 # Computed and digital radiography, mammography, intra-oral, angiography and fluoroscopy, enhanced and not.
-_FILMS: Final = frozenset(
-    _CLASSES + number for number in ["1", "1.1", "1.2", "1.3", "12.1", "12.1.1", "12.2", "12.2.1"]
+_FILMS: Final = tuple(
+    _CLASSES + one for one in ("1", "1.1", "1.2", "1.3", "12.1", "12.1.1", "12.2", "12.2.1")
 )
-_RAW: Final = frozenset(_CLASSES + number for number in ("1.1.1", "1.2.1", "1.3.1"))
-_SECONDARY: Final = frozenset(_CLASSES + number for number in ("7", "7.1", "7.2", "7.3", "7.4"))
+_RAW: Final = tuple(_CLASSES + one for one in ("1.1.1", "1.2.1", "1.3.1"))
+_SECONDARY: Final = tuple(_CLASSES + one for one in ("7", "7.1", "7.2", "7.3", "7.4"))
 _FILM_MODALITIES: Final = frozenset({"CR", "DX", "MG", "IO", "PX", "RG", "RF", "XA"})
 # Modalities of pictures that were made of others, or of paper.
 _CAPTURES: Final = frozenset({"OT", "SC", "DOC", "PR", "KO", "SR"})
 _KEYWORDS: Final = (
-    *("SpecificCharacterSet", "ImageType", "SOPClassUID", "SOPInstanceUID", "StudyDate", "SeriesDate"),
-    *("AcquisitionDate", "AcquisitionDateTime", "ContentDate", "AccessionNumber", "Modality"),
-    *("ConversionType", "Manufacturer", "AnatomicRegionSequence", "PatientID", "PatientBirthDate"),
-    *("PatientSex", "PatientAge", "BodyPartExamined", "ViewPosition", "StudyInstanceUID"),
-    *("SeriesInstanceUID", "PatientOrientation", "Laterality", "ImageLaterality", "BurnedInAnnotation"),
-    *("ViewCodeSequence", "SharedFunctionalGroupsSequence", "Rows", "OtherPatientIDs"),
-    *("OtherPatientIDsSequence", "LongitudinalTemporalInformationModified"),
+    "SpecificCharacterSet ImageType SOPClassUID SOPInstanceUID StudyDate SeriesDate AcquisitionDate "
+    "AcquisitionDateTime ContentDate AccessionNumber Modality ConversionType Manufacturer "
+    "AnatomicRegionSequence PatientID PatientBirthDate PatientSex PatientAge BodyPartExamined ViewPosition "
+    "StudyInstanceUID SeriesInstanceUID PatientOrientation Laterality ImageLaterality BurnedInAnnotation "
+    "ViewCodeSequence SharedFunctionalGroupsSequence Rows OtherPatientIDs OtherPatientIDsSequence "
+    "LongitudinalTemporalInformationModified"
 )
 # What published data sets leave in the file meta information alone.
-_IN_META: Final = {
-    "SOPClassUID": "MediaStorageSOPClassUID",
-    "SOPInstanceUID": "MediaStorageSOPInstanceUID",
-}
+_IN_META: Final = ("SOPClassUID", "SOPInstanceUID")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Verdict on an object: a film, left out, or quarantined.
-
-    Attributes:
-        left_out: Name of the object's kind; "" for a film.
-        quarantined: Reason why a person has to look at it first; "" without one.
-    """
+    """Verdict on an object: its kind if it is left out, why it is quarantined, or neither for a film."""
 
     left_out: str = ""
     quarantined: str = ""
@@ -73,10 +64,10 @@ def read_object(content: bytes, max_bytes: int) -> Dataset:
     open_file(content, max_bytes)
     try:
         dataset = dcmread(
-            io.BytesIO(content), force=True, stop_before_pixels=True, specific_tags=list(_KEYWORDS)
+            io.BytesIO(content), force=True, stop_before_pixels=True, specific_tags=_KEYWORDS.split()
         )
-        for keyword, in_meta in _IN_META.items():
-            if not uid_of(dataset, keyword) and (uid := uid_of(dataset.file_meta, in_meta)):
+        for keyword in _IN_META:
+            if not uid_of(dataset, keyword) and (uid := uid_of(dataset.file_meta, f"MediaStorage{keyword}")):
                 setattr(dataset, keyword, uid)
         return dataset
     except UNREADABLE:
@@ -84,12 +75,7 @@ def read_object(content: bytes, max_bytes: int) -> Dataset:
 
 
 def kind_of(dataset: Dataset, modalities: Collection[str] = ()) -> Kind:
-    """Tell whether an object is a film, left out, or quarantined.
-
-    Args:
-        dataset: Its attributes.
-        modalities: Modalities that are taken in addition to those of films, such as CT.
-    """
+    """Tell whether an object is a film or of one of the modalities such as CT, left out, or quarantined."""
     sop_class, modality = uid_of(dataset, "SOPClassUID"), text_of(dataset, "Modality").upper()
     is_secondary = sop_class in _SECONDARY
     if is_result(dataset):

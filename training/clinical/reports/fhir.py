@@ -55,16 +55,14 @@ def read_resource(content: str) -> Iterator[SourceReport | ReportError]:
         raise ReportError("it is not JSON") from None
     if not isinstance(given, dict):
         raise ReportError("it is no resource of FHIR")
-    entries = [given]
+    listed, entries = given.get("entry"), [given]
+    filled = [one for one in _objects(listed) if isinstance(one.get("resource"), dict)]
     if given.get("resourceType") == "Bundle":
-        listed = given.get("entry")
         if isinstance(listed, list) and len(listed) > _MOST_ENTRIES:
             raise ReportError(f"the Bundle has more than {_MOST_ENTRIES:,} entries")
-        entries = [one["resource"] for one in _objects(listed) if isinstance(one.get("resource"), dict)]
+        entries = [one["resource"] for one in filled]
     known = {f"{one.get('resourceType')}/{one['id']}": one for one in entries if "id" in one}
-    for entry in _objects(given.get("entry")):
-        if isinstance(entry.get("fullUrl"), str) and isinstance(entry.get("resource"), dict):
-            known[entry["fullUrl"]] = entry["resource"]
+    known |= {one["fullUrl"]: one["resource"] for one in filled if isinstance(one.get("fullUrl"), str)}
     reports = [one for one in entries if one.get("resourceType") == "DiagnosticReport"]
     if not reports:
         raise ReportError("it has no DiagnosticReport")
@@ -80,11 +78,13 @@ def read_resource(content: str) -> Iterator[SourceReport | ReportError]:
 def _read(report: Resource, known: Mapping[str, Resource]) -> SourceReport:
     contained = {f"#{one.get('id')}": one for one in _objects(report.get("contained"))}
     everything = {**known, **contained}
-    identified = [report]
-    for reference in _linked(report, "imagingStudy", "study", "basedOn"):
-        identified += (reference, _resolved(reference, everything))
+    linked = list(_linked(report, "imagingStudy", "study", "basedOn"))
+    identified = [report, *(one for link in linked for one in (link, _resolved(link, everything)))]
     subject: Resource = next(iter(_objects(report.get("subject"))), {})
     patient = _resolved(subject, everything)
+    # Medical record numbers first.
+    ids = (*_linked(subject, "identifier"), *_linked(patient, "identifier"))
+    ids_in_order = sorted(ids, key=lambda one: "MR" not in _type_codes(one))
     references = list(_linked(report, *_NAMING))
     resources = (*contained.values(), patient, *(_resolved(one, everything) for one in references))
     people = [one for one in resources if one.get("resourceType") in _PEOPLE]
@@ -92,7 +92,7 @@ def _read(report: Resource, known: Mapping[str, Resource]) -> SourceReport:
         text=_text(report, everything),
         studies=tuple(uid for one in identified for uid in _uids(one)),
         accessions=tuple(number for one in identified for number in _accessions(one)),
-        patients=_patient_ids(subject, patient),
+        patients=tuple(str(one["value"]) for one in ids_in_order if one.get("value")),
         identity=str(report.get("id") or next(iter(_values(report)), "")),
         status=parse_status(str(report.get("status"))) or "preliminary",
         issued=parse_time(str(report.get("issued"))) or parse_time(str(report.get("effectiveDateTime"))),
@@ -244,26 +244,17 @@ def _accessions(resource: Resource) -> Iterator[str]:
             yield str(one["value"])
 
 
-def _patient_ids(subject: Resource, patient: Resource) -> tuple[str, ...]:
-    """Return the ids of a patient, medical record numbers first."""
-    given = (*_linked(subject, "identifier"), *_linked(patient, "identifier"))
-    ordered = sorted(given, key=lambda one: "MR" not in _type_codes(one))
-    return tuple(str(one["value"]) for one in ordered if one.get("value"))
-
-
 def _names(references: Sequence[Resource], people: Sequence[Resource]) -> Iterator[str]:
     for reference in references:
-        for name in ("display", "reference"):
-            if isinstance(reference.get(name), str):
-                yield reference[name].rpartition("/")[2]
+        named = (reference.get("display"), reference.get("reference"))
+        yield from (name.rpartition("/")[2] for name in named if isinstance(name, str))
         yield from _values(reference)
     for person in people:
         yield from _values(person)
-        yield from (str(person[name]) for name in ("birthDate", "id") if person.get(name))
+        parts = [person.get("birthDate"), person.get("id")]
         for name in _objects(person.get("name")):
-            yield from (str(part) for part in (name.get("family"), name.get("text")) if part)
-            yield from (str(part) for part in name.get("given") or () if part)
-        yield from (str(own["value"]) for own in _objects(person.get("telecom")) if own.get("value"))
+            parts += (name.get("family"), name.get("text"), *(name.get("given") or ()))
+        parts += (one.get("value") for one in _objects(person.get("telecom")))
         for address in _objects(person.get("address")):
-            yield from (str(part) for part in (address.get("text"), address.get("city")) if part)
-            yield from (str(part) for part in address.get("line") or () if part)
+            parts += (address.get("text"), address.get("city"), *(address.get("line") or ()))
+        yield from (str(part) for part in parts if part)

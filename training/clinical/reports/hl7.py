@@ -5,6 +5,7 @@ Kept is the text of OBX-5; the fields of names and numbers of people are read to
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -24,12 +25,8 @@ from training.clinical.text.vocabulary import has_forms
 
 # Segments of a message, and characters of one.
 MOST_SEGMENTS: Final = 20_000
-_FRAME: Final = "\x0b\x1c"
-_MARK: Final = "\ufeff"
-_SEGMENT_END: Final = re.compile(r"[\r\n]+")
 _USUAL_SIGNS: Final = "^~\\&"
 _BATCH: Final = ("FHS", "BHS", "BTS", "FTS")
-_HEAD: Final = re.compile(rb"MSH([^\w\s])")
 _CHARSETS: Final = {
     **{f"8859/{part}": f"iso-8859-{part}" for part in (*range(1, 10), 15)},
     **dict.fromkeys(("", "ASCII"), ""),
@@ -101,25 +98,23 @@ class Message:
         sign = re.escape(self.escape)
         return re.sub(f"{sign}{_ESCAPES}{sign}", self._escaped, value)
 
-    def _escaped(self, found: re.Match[str]) -> str:
-        name = found[1]
+    def _escaped(self, match: re.Match[str]) -> str:
+        name = match[1].lower() if match[1][0] == "." else match[1]
         signs = {"F": self.head[1], "S": self.component, "T": self.subcomponent, "R": self.repetition}
         signs |= {"E": self.escape, "P": "#"}
         if name in signs:
             return signs[name]
-        name = name.lower() if name[0] == "." else name
         if name.startswith((".br", ".ce", ".sp")):
             count = name[3:].lstrip("+")
             return "\n" * min(int(count) if count.isdecimal() else 1, _MOST_LINES)
         if name.startswith((".in", ".ti", ".sk")):
             return " "
         if name[0] == "X":
-            given = bytes.fromhex(name[1:])
+            content = bytes.fromhex(name[1:])
             try:
-                text = given.decode()
+                return content.decode().replace("\r", "\n")
             except UnicodeDecodeError:
-                text = given.decode("latin-1")
-            return text.replace("\r", "\n")
+                return content.decode("latin-1").replace("\r", "\n")
         # Highlighting, character sets and forms of a printer.
         return ""
 
@@ -144,11 +139,11 @@ def parse_message(content: bytes) -> Message:
         ReportError: It is none of HL7 v2, or not in its character set.
     """
     content = content.strip(b"\x0b\x1c\r\n \t")
-    head = _HEAD.match(content)
+    head = re.match(rb"MSH([^\w\s])", content)
     if head is None:
         raise ReportError("it does not begin with MSH and its separators")
     text = _decoded(content, head[1])
-    lines = [line for line in _SEGMENT_END.split(text.strip(_FRAME + _MARK)) if line.strip()]
+    lines = [line for line in re.split(r"[\r\n]+", text.strip("\x0b\x1c\ufeff")) if line.strip()]
     if len(lines) > MOST_SEGMENTS:
         raise ReportError(f"it has more than {MOST_SEGMENTS:,} segments")
     separator, signs = lines[0][3], lines[0][4:].split(lines[0][3], 1)[0]
@@ -169,7 +164,7 @@ def parse_message(content: bytes) -> Message:
             raise ReportError(f"segment {len(segments) + 1} has no name of three letters")
         segments.append([name, separator, *fields[1:]] if name == "MSH" else [name, *fields[1:]])
     padded = signs + _USUAL_SIGNS[len(signs) :]
-    return Message(tuple(tuple(own) for own in segments), padded[0], padded[1], padded[2], padded[3])
+    return Message(tuple(map(tuple, segments)), padded[0], padded[1], padded[2], padded[3])
 
 
 def _decoded(content: bytes, separator: bytes) -> str:
@@ -180,10 +175,8 @@ def _decoded(content: bytes, separator: bytes) -> str:
         raise ReportError(reason, "103^Table value not found")
     codes = [_CHARSETS[declared]] if _CHARSETS[declared] else ["utf-8", _USUAL, "iso-8859-1"]
     for code in codes:
-        try:
+        with suppress(UnicodeError):
             return content.decode(code)
-        except UnicodeError:
-            continue
     raise ReportError(f"it is not in the character set of its MSH-18, {declared}")
 
 
@@ -207,7 +200,7 @@ def read_message(message: Message) -> Iterator[SourceReport]:
             common = ()
         elif segment[0] in ("OBX", "ZDS") and groups:
             groups[-1].append(segment)
-    reports = [own for group in groups if (own := _report(message, group, patients, names)) is not None]
+    reports = list(filter(None, (_report(message, group, patients, names) for group in groups)))
     if not reports:
         pictures = any(field(one, 2) in ("ED", "RP") for one in message.segments if one[0] == "OBX")
         kind = "only documents such as PDF" if pictures else "no text in OBX-5"
@@ -244,7 +237,7 @@ def _status(order: Sequence[str], results: Sequence[Sequence[str]]) -> Status:
     given = field(order, 25).strip().upper()[:1]
     if not given:
         own = {field(one, 11).strip().upper()[:1] for one in results} - {""}
-        given = next((sign for sign in ("P", "R", "S", "I", "C", "F") if sign in own), min(own, default=""))
+        given = next((sign for sign in "PRSICF" if sign in own), min(own, default=""))
     # Here "A" is a part of the results; elsewhere it is an amended report.
     return "preliminary" if given == "A" else parse_status(given) or "final"
 
@@ -286,12 +279,12 @@ def _text(message: Message, results: Sequence[Sequence[str]]) -> str:
 
 def _section(message: Message, identifier: str) -> str:
     """Return the heading of what OBX-3 names; "" for the whole report."""
-    codes = [code.strip() for code in message.words(identifier)]
-    if (heading := next(filter(None, (SECTION_CODES.get(code.upper()) for code in codes)), "")) != "":
-        return heading
-    named = next((code for code in codes if kind_of(code) not in (None, "identifying", "examination")), "")
-    whole = {"report", "report text", "narrative", "result", "befund", "description", "radiology report"}
-    return "" if named.lower() in whole else named.upper()
+    codes = [code.strip().upper() for code in message.words(identifier)]
+    coded = filter(None, map(SECTION_CODES.get, codes))
+    named = (code for code in codes if kind_of(code) not in (None, "identifying", "examination"))
+    heading = next(coded, None) or next(named, "")
+    whole = ("REPORT", "REPORT TEXT", "NARRATIVE", "RESULT", "BEFUND", "DESCRIPTION", "RADIOLOGY REPORT")
+    return "" if heading in whole else heading
 
 
 def _patients(message: Message) -> tuple[str, ...]:

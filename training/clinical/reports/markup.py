@@ -10,7 +10,20 @@ _BLOCKS: Final = (
     *("hr", "li", "ol", "p", "pre", "section", "table", "tbody", "thead", "tr", "ul"),
 )
 _INLINE: Final = (
-    *("a", "b", "body", "em", "font", "html", "i", "span", "strong", "sub", "sup", "td", "th", "u"),
+    "a",
+    "b",
+    "body",
+    "em",
+    "font",
+    "html",
+    "i",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "td",
+    "th",
+    "u",
 )
 _HIDDEN: Final = ("script", "style", "head", "title")
 _TAG: Final = re.compile(
@@ -98,19 +111,19 @@ def text_of_html(html: str) -> str:
 def _text_of_rtf(text: str, start: int) -> tuple[str, int]:
     """Return what the RTF document that begins at a place says, and where it ends."""
     parts: list[str] = []
-    # Of each open group: whether it is hidden, and how many signs stand for one of Unicode.
+    # For each open group, whether it is hidden, and how many signs replace one of Unicode.
     groups: list[tuple[bool, int]] = []
     encoding, hidden, width, skip, end = "windows-1252", False, 1, 0, len(text)
-    for found in _RTF_PART.finditer(text, start):
-        word, number, said = found["word"], found["number"] or "", ""
-        if found["brace"] == "{":
+    for match in _RTF_PART.finditer(text, start):
+        word, number, said = match["word"], match["number"] or "", ""
+        if match["brace"] == "{":
             groups.append((hidden, width))
-        elif found["brace"]:
+        elif match["brace"]:
             hidden, width = groups.pop()
             if not groups:
-                end = found.end()
+                end = match.end()
                 break
-        elif found["sign"] == "*" or word in _RTF_HIDDEN:
+        elif match["sign"] == "*" or word in _RTF_HIDDEN:
             hidden = True
         elif word == "v":
             hidden = number != "0"
@@ -119,16 +132,16 @@ def _text_of_rtf(text: str, start: int) -> tuple[str, int]:
         elif word == "ansicpg":
             encoding = f"cp{number}" if re.fullmatch(r"125[0-8]", number) else encoding
         elif word == "u" and number:
-            parts += [] if hidden else [chr(int(number) % 0x10000)]
+            parts.append("" if hidden else chr(int(number) % 0x10000))
             skip = width
         elif word:
             said = _RTF_WORDS.get(word, "")
-        elif found["sign"]:
-            said = _RTF_SIGNS.get(found["sign"], "")
-        elif found["byte"]:
-            said = bytes.fromhex(found["byte"]).decode(encoding, "replace")
+        elif match["sign"]:
+            said = _RTF_SIGNS.get(match["sign"], "")
+        elif match["byte"]:
+            said = bytes.fromhex(match["byte"]).decode(encoding, "replace")
         else:
-            said = found["text"].replace("\r", "").replace("\n", "")
+            said = match["text"].replace("\r", "").replace("\n", "")
         if said and not hidden:
             parts.append(said[skip:])
         skip = max(0, skip - len(said))

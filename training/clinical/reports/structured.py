@@ -5,7 +5,6 @@ Results of programs have the same classes. Their title, template or observer sho
 
 import warnings
 from collections.abc import Iterator
-from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -21,7 +20,6 @@ from training.clinical.reports.study_report import (
     NoReportError,
     ReportError,
     SourceReport,
-    Status,
     named_value,
     parse_time,
 )
@@ -66,19 +64,14 @@ def is_structured_report(path: Path) -> bool:
         return False
 
 
-def read_structured(path: Path) -> SourceReport:
-    """Read the file of a structured report; raises as `parse_structured` does, or an OSError."""
-    _refuse_longer(path.stat().st_size)
-    return parse_structured(path.read_bytes())
-
-
 def parse_structured(content: bytes) -> SourceReport:
     """Read a structured report.
 
     Raises:
         ReportError: It is no structured report of text, or damaged.
     """
-    _refuse_longer(len(content))
+    if len(content) > _LONGEST_FILE:
+        raise ReportError(f"it has more than {_LONGEST_FILE >> 20} MiB")
     try:
         with warnings.catch_warnings(action="ignore"):
             return _read(_opened(BytesIO(content)))
@@ -89,11 +82,6 @@ def parse_structured(content: bytes) -> SourceReport:
     except (ImageError, *UNREADABLE):
         # pydicom decodes values where they are read, and raises any of these for a damaged one.
         raise ReportError("it is damaged, or no DICOM file that can be read") from None
-
-
-def _refuse_longer(size: int) -> None:
-    if size > _LONGEST_FILE:
-        raise ReportError(f"it has more than {_LONGEST_FILE >> 20} MiB")
 
 
 def _opened(file: BinaryIO, tags: list[str] | None = None) -> Dataset:
@@ -125,14 +113,25 @@ def _read(dataset: Dataset) -> SourceReport:
         raise NoReportError("structured reports of codes and numbers, without text")
     evidence = _items(dataset, "CurrentRequestedProcedureEvidenceSequence")
     named = (dataset, *evidence, *_items(dataset, "ReferencedRequestSequence"))
+    # Versions of a report name the ones before them.
+    studies = _items(dataset, "PredecessorDocumentsSequence")
+    series = [one for study in studies for one in _items(study, "ReferencedSeriesSequence")]
+    before = [image for one in series for image in _items(one, "ReferencedSOPSequence")]
+    uids = (*(_text(image, "ReferencedSOPInstanceUID") for image in before), _text(dataset, "SOPInstanceUID"))
+    is_partial = _text(dataset, "CompletionFlag") == "PARTIAL"
+    is_preliminary = is_partial or _text(dataset, "PreliminaryFlag") == "PRELIMINARY"
+    verified = [_text(item, "VerificationDateTime") for item in _items(dataset, "VerifyingObserverSequence")]
+    day = _text(dataset, "ContentDate")
+    times = (*verified, f"{day}{_text(dataset, 'ContentTime')}", day)
     return SourceReport(
         text=text,
         studies=tuple(filter(None, (_text(one, "StudyInstanceUID") for one in named))),
         accessions=tuple(filter(None, (_text(one, "AccessionNumber") for one in named))),
         patients=patient_ids(dataset),
-        identity=_identity(dataset),
-        status=_status(dataset),
-        issued=_issued(dataset),
+        identity=next(filter(None, uids), ""),
+        # Many systems never say VERIFIED.
+        status="preliminary" if is_preliminary else "amended" if studies else "final",
+        issued=next(filter(None, map(parse_time, times)), None),
         names=tuple(_names(dataset, 0)),
     )
 
@@ -167,32 +166,6 @@ def _is_context(item: Dataset) -> bool:
     return _text(item, "RelationshipType") in _CONTEXT
 
 
-def _identity(dataset: Dataset) -> str:
-    # Versions of a report name the ones before them.
-    before = [
-        _text(image, "ReferencedSOPInstanceUID")
-        for study in _items(dataset, "PredecessorDocumentsSequence")
-        for series in _items(study, "ReferencedSeriesSequence")
-        for image in _items(series, "ReferencedSOPSequence")
-    ]
-    return next(filter(None, before), "") or _text(dataset, "SOPInstanceUID")
-
-
-def _status(dataset: Dataset) -> Status:
-    if _text(dataset, "PreliminaryFlag") == "PRELIMINARY" or _text(dataset, "CompletionFlag") == "PARTIAL":
-        return "preliminary"
-    if _items(dataset, "PredecessorDocumentsSequence"):
-        return "amended"
-    # Many systems never say VERIFIED.
-    return "final"
-
-
-def _issued(dataset: Dataset) -> datetime | None:
-    verified = [_text(item, "VerificationDateTime") for item in _items(dataset, "VerifyingObserverSequence")]
-    day, time = _text(dataset, "ContentDate"), _text(dataset, "ContentTime")
-    return next(filter(None, map(parse_time, (*verified, f"{day}{time}", day))), None)
-
-
 def _lines(item: Dataset, depth: int, count: Iterator[int], section: str = "") -> Iterator[str]:
     for child in _items(item, "ContentSequence"):
         if next(count, None) is None or depth >= _DEEPEST:
@@ -211,8 +184,13 @@ def _lines(item: Dataset, depth: int, count: Iterator[int], section: str = "") -
                 yield f"\n{name}: {value}" if is_headed else value
             yield from _lines(child, depth + 1, count, section)
         elif kind in ("CODE", "NUM"):
-            meaning, is_number = _coded(child, "ConceptNameCodeSequence", "CodeMeaning"), kind == "NUM"
-            if line := named_value(meaning, _value(child, is_number=is_number), is_number=is_number):
+            meaning = _coded(child, "ConceptNameCodeSequence", "CodeMeaning")
+            value = _coded(child, "ConceptCodeSequence", "CodeMeaning")
+            if kind == "NUM":
+                measured = next(iter(_items(child, "MeasuredValueSequence")), Dataset())
+                unit = _coded(measured, "MeasurementUnitsCodeSequence", "CodeMeaning")
+                value = f"{_text(measured, 'NumericValue')} {unit}".strip()
+            if line := named_value(meaning, value, is_number=kind == "NUM"):
                 yield line
             yield from _lines(child, depth + 1, count, section)
 
@@ -221,14 +199,6 @@ def _heading(child: Dataset) -> str:
     """Return the heading of a section, of those that are known; "" for any other."""
     code, meaning = (_coded(child, "ConceptNameCodeSequence", word) for word in ("CodeValue", "CodeMeaning"))
     return SECTION_CODES.get(code) or (meaning.upper() if kind_of(meaning) is not None else "")
-
-
-def _value(child: Dataset, *, is_number: bool) -> str:
-    if not is_number:
-        return _coded(child, "ConceptCodeSequence", "CodeMeaning")
-    measured = next(iter(_items(child, "MeasuredValueSequence")), Dataset())
-    unit = _coded(measured, "MeasurementUnitsCodeSequence", "CodeMeaning")
-    return f"{_text(measured, 'NumericValue')} {unit}".strip()
 
 
 def _coded(item: Dataset, sequence: str, keyword: str) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -11,7 +12,7 @@ from training.clinical.findings import find_findings
 from training.clinical.pseudonyms import keyed_hash, shift_days
 from training.clinical.reports.markup import plain_text
 from training.clinical.text.headings import kind_of
-from training.clinical.text.sections import DESCRIBING, Section, clinical_sections, is_addendum
+from training.clinical.text.sections import DESCRIBING, Section, clinical_sections
 from training.clinical.text.vocabulary import has_forms
 
 Status = Literal["preliminary", "final", "amended", "corrected", "withdrawn"]
@@ -25,18 +26,13 @@ _NUMBER: Final = re.compile(r"[<>≤≥=~]{0,2}\s*[+-]?\d[\d.,/ –-]*(?:%|[^\W\
 # A named value that cannot be read.
 UNREAD: Final = re.compile(r"[^\n]*: unknown \(value [^\n]*\)\.")
 _MOST_WORDS: Final = 6
-# What HL7, FHIR and tables call a state of a report.
-_STATUSES: Final[dict[Status, tuple[str, ...]]] = {
-    "preliminary": (
-        *("preliminary", "prelim", "p", "draft", "wet read", "vorläufig", "registered", "partial", "unknown"),
-        *("r", "s", "i"),
-    ),
-    "final": ("final", "f", "u", "signed", "verified", "complete", "completed", "approved", "endgültig"),
-    "amended": ("amended", "a", "addended", "appended", "modified", "revised", "ergänzt"),
-    "corrected": ("corrected", "c", "k", "korrigiert"),
-    "withdrawn": (
-        *("withdrawn", "cancelled", "canceled", "deleted", "entered-in-error", "d", "x", "w", "storniert"),
-    ),
+# What HL7, FHIR and tables call a status of a report.
+_STATUSES: Final[dict[Status, str]] = {
+    "preliminary": "preliminary,prelim,p,draft,wet read,vorläufig,registered,partial,unknown,r,s,i",
+    "final": "final,f,u,signed,verified,complete,completed,approved,endgültig",
+    "amended": "amended,a,addended,appended,modified,revised,ergänzt",
+    "corrected": "corrected,c,k,korrigiert",
+    "withdrawn": "withdrawn,cancelled,canceled,deleted,entered-in-error,d,x,w,storniert",
 }
 _TIME: Final = re.compile(
     r"(\d{4})(?:[-/]?(\d\d?))?(?:[-/]?(\d\d?))?(?:[T ]?(\d\d?))?(?::?(\d\d))?(?::?(\d\d))?(?:\.\d+)?"
@@ -113,7 +109,7 @@ class StudyReport:
     @property
     def is_addendum(self) -> bool:
         """True if the report only adds to another one."""
-        return bool(self.sections) and all(map(is_addendum, self.sections))
+        return {section.kind for section in self.sections} == {"addendum"}
 
     @property
     def study_keys(self) -> tuple[str, ...]:
@@ -141,8 +137,8 @@ class StudyReport:
         """
         if self.patient is None:
             return len({ids[0] for ids in among if ids}) <= 1
-        others = {key.removeprefix(_OTHER_PATIENT) for key in self.keys if key.startswith(_OTHER_PATIENT)}
-        return not patient or not {self.patient, *others}.isdisjoint(patient)
+        own = {self.patient, *(key.removeprefix(_OTHER_PATIENT) for key in self.keys)}
+        return not patient or not own.isdisjoint(patient)
 
     @property
     def digest(self) -> str:
@@ -157,16 +153,17 @@ def deidentified(report: SourceReport, key: bytes) -> StudyReport:
     Raises:
         ReportError: It names no study, is too long, or nothing clinical is left of it.
     """
-    studies = [uid for uid in dict.fromkeys(report.studies) if is_uid(uid)]
-    accessions = [own for own in dict.fromkeys(one.strip() for one in report.accessions) if own]
+    studies = list(filter(is_uid, dict.fromkeys(report.studies)))
+    accessions, patients = (
+        list(filter(None, dict.fromkeys(map(str.strip, ids)))) for ids in (report.accessions, report.patients)
+    )
     keys = (
         *map(study_key, studies),
-        *(f"accession:{keyed_hash(key, 'accession', own)}" for own in accessions),
+        *(f"accession:{keyed_hash(key, 'accession', one)}" for one in accessions),
     )
     if not keys:
         raise ReportError("it names neither a study nor an accession number", FIELD_MISSING)
-    patients = [own for own in dict.fromkeys(one.strip() for one in report.patients) if own]
-    hashes = [keyed_hash(key, "patient", own) for own in patients]
+    hashes = [keyed_hash(key, "patient", one) for one in patients]
     try:
         text = plain_text(report.text[: 10 * LONGEST])
     except ValueError:
@@ -179,13 +176,19 @@ def deidentified(report: SourceReport, key: bytes) -> StudyReport:
         readable = "".join(UNREAD.sub("", section.text) for section in sections)
         if sum(map(str.isalpha, readable)) < _FEWEST_LETTERS:
             raise ReportError("no clinical section was found in it", FIELD_MISSING)
-    identity = report.identity.strip()
+    identity, issued = report.identity.strip(), None
+    if report.issued is not None:
+        # The order of a study's reports stays, and nobody can tell the day.
+        with suppress(OverflowError):
+            local = report.issued if report.issued.tzinfo is None else report.issued.astimezone()
+            shifted = local.replace(tzinfo=None) - timedelta(days=shift_days(key, keys[0]))
+            issued = shifted.isoformat(timespec="seconds")
     return StudyReport(
         keys=(*keys, *(f"{_OTHER_PATIENT}{other}" for other in hashes[1:])),
         patient=next(iter(hashes), None),
         identity=keyed_hash(key, "report", identity) if identity else None,
         status=report.status,
-        issued=_moved(report.issued, key, keys[0]),
+        issued=issued,
         sections=tuple(sections),
     )
 
@@ -212,16 +215,16 @@ def named_value(name: str, value: str, *, is_number: bool = False) -> str:
 
 
 def parse_status(word: str) -> Status | None:
-    """Return the status that a word or a letter stands for; None for any other."""
-    return next((status for status, words in _STATUSES.items() if word.lower() in words), None)
+    """Return the status that a word or a letter means; None for any other."""
+    return next((status for status, words in _STATUSES.items() if word.lower() in words.split(",")), None)
 
 
 def parse_time(value: str) -> datetime | None:
     """Return a time as ISO 8601, HL7, DICOM or a German table writes it; None for any other text."""
-    found = _TIME.fullmatch(_GERMAN_DAY.sub(r"\3/\2/\1", value.strip()))
-    if found is None:
+    match = _TIME.fullmatch(_GERMAN_DAY.sub(r"\3/\2/\1", value.strip()))
+    if match is None:
         return None
-    *numbers, zone = found.groups()
+    *numbers, zone = match.groups()
     year, month, day = (int(part or 1) for part in numbers[:3])
     hour, minute, second = (int(part or 0) for part in numbers[3:])
     try:
@@ -239,14 +242,3 @@ def study_key(uid: str) -> str:
 def is_uid(text: str) -> bool:
     """Tell whether a text has the form of a DICOM UID."""
     return len(text) <= _LONGEST_UID and _UID.fullmatch(text) is not None
-
-
-def _moved(issued: datetime | None, key: bytes, study: str) -> str | None:
-    """Return a time that keeps the order of a study's reports and tells nobody the day."""
-    if issued is None:
-        return None
-    try:
-        plain = issued if issued.tzinfo is None else issued.astimezone().replace(tzinfo=None)
-        return (plain - timedelta(days=shift_days(key, study))).isoformat(timespec="seconds")
-    except OverflowError:
-        return None

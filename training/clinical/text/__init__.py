@@ -1,1 +1,1 @@
-"""Text of radiology reports: spelling, vocabulary, languages, headings, sections, sentences, identifiers."""
+"""Text of reports: spelling, vocabulary, cues, languages, headings, sections, sentences, identifiers."""

@@ -1,8 +1,8 @@
-"""Headings of reports in English and German, by what stands under them, and signatures."""
+"""Headings of reports in English and German, by what is under them, and signatures."""
 
 import re
 from functools import cache
-from typing import Final, Literal, cast, get_args
+from typing import Final, Literal, cast
 
 from training.clinical.text.spelling import near_words
 
@@ -19,7 +19,7 @@ Kind = Literal[
     "identifying",
 ]
 
-# Headings in lower case; a blank matches blanks.
+# Headings in lower case, by the order in which they are tried; a blank matches blanks.
 _HEADINGS: Final[dict[Kind, tuple[str, ...]]] = {
     "findings": (
         r"findings? ?(?:and|/|&|,) ?(?:impressions?|conclusions?)",
@@ -131,7 +131,7 @@ _HEADINGS: Final[dict[Kind, tuple[str, ...]]] = {
         r"statement)?|disclaimer|confidential(?:ity)?(?: notice)?",
     ),
 }
-# Headings that are read at the beginning of a line with one letter wrong, too.
+# Headings that are also read with one letter wrong, at the beginning of a line.
 _MISSPELT: Final[dict[Kind, str]] = {
     "findings": "findings",
     "impression": "impression conclusion beurteilung",
@@ -168,8 +168,7 @@ OF_EARLIER_IMAGE: Final = re.compile(
     r"demonstrated|revealed|described|reported)\b",
     re.IGNORECASE,
 )
-_KINDS: Final = cast(tuple[Kind, ...], get_args(Kind))
-# Ends a section wherever it stands; what follows signs, addresses or prints.
+# Ends a section anywhere; what follows signs, addresses or prints.
 SIGNATURE: Final = re.compile(
     r"(?:[/\[(]\s*)?\b(?:(?:this (?:report|document|exam\w*) (?:was|has been) )?(?:electronically|digitally) "
     r"(?:signed|approved|verified|authenticated)|(?:dictated|transcribed|signed|verified|approved|"
@@ -186,13 +185,13 @@ SIGNATURE: Final = re.compile(
 
 def kind_of(heading: str) -> Kind | None:
     """Return the kind of a heading of a form or a code, such as "Findings"; None for one not in the list."""
-    found = _whole().fullmatch(heading.strip().rstrip(":").strip())
-    return None if found is None else cast(Kind, found.lastgroup)
+    match = _whole().fullmatch(heading.strip().rstrip(":").strip())
+    return None if match is None else cast(Kind, match.lastgroup)
 
 
-def kind_of_match(found: re.Match[str]) -> Kind:
-    """Return the kind of a heading that was found."""
-    return next(kind for kind in _KINDS if found.group(kind) is not None)
+def kind_of_match(match: re.Match[str]) -> Kind:
+    """Return the kind of a heading by its match."""
+    return next(kind for kind in _HEADINGS if match[kind] is not None)
 
 
 @cache
@@ -217,17 +216,9 @@ def heading_within() -> re.Pattern[str]:
 
 
 def _alternatives(*, misspelt: bool = False) -> str:
-    near = _MISSPELT if misspelt else {}
-    every = (
-        (
-            kind,
-            (
-                *_HEADINGS[kind],
-                *([rf"(?:{own})(?: (?:{own}))?" for own in (near_words(near.get(kind, "")),) if own]),
-            ),
-        )
-        for kind in _KINDS
-    )
-    return "|".join(
-        rf"(?P<{kind}>{'|'.join(own)})".replace(" ?", r"\s?").replace(" ", r"[ \t]+") for kind, own in every
-    )
+    groups = []
+    for kind, forms in _HEADINGS.items():
+        if misspelt and (near := near_words(_MISSPELT.get(kind, ""))):
+            forms = (*forms, rf"(?:{near})(?: (?:{near}))?")
+        groups.append(rf"(?P<{kind}>{'|'.join(forms)})")
+    return "|".join(groups).replace(" ?", r"\s?").replace(" ", r"[ \t]+")

@@ -36,9 +36,6 @@ _LABELLED: Final = (
     r"number)|SSN|NHS(?: no)?|DOB|d\.o\.b\.|date of birth|geb(?:\.|urtsdatum)|geboren(?: am)?|born(?: on)?|"
     r"pager|phone|tel(?:efon)?|fax|ext)\b\.?\s?[:#]?\s?(?:is\s)?[\w+()/.-]*\d[\w()/.-]*"
 )
-_CONTACT: Final = r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b|\bhttps?://\S+|\bwww\.\S+"
-_UID: Final = r"\b\d+(?:\.\d+){4,}\b"
-_LONG_NUMBER: Final = r"\b[A-Za-z]{0,6}[-_]?\d{5,}[\w-]*"
 _NUMBER_LIKE: Final = re.compile(r"(?<![\w.,])\+?\(?\d{2,5}\)?(?:[ /-]\(?\d{2,8}\)?){1,4}(?![\w]|[.,]\d)")
 _PHONE_DIGITS: Final = 7
 _NAME: Final = r"[A-ZÀ-ÖØ-ÞĆČĐĞİŁŃŘŚŞŠŤŹŻŽ][\w'’-]*"
@@ -105,21 +102,20 @@ _NO_NAMES: Final = (
 # Known words that are names as often; shorter ones, such as "li", are read as names.
 _ALSO_NAMES: Final = "frank frisch sharp good cage gross groß scharf spitz"
 _PATTERNS: Final = tuple(
-    re.compile(pattern, flags)
-    for pattern, flags in (
-        (_CONTACT, re.IGNORECASE),
-        (_LABELLED, re.IGNORECASE),
-        (_UID, 0),
-        *((date, re.IGNORECASE) for date in _DATES),
-        (_LONG_NUMBER, 0),
-        (_TITLED, 0),
-        (_CREDENTIALS, 0),
+    re.compile(pattern)
+    for pattern in (
+        # Contacts, labelled numbers, UIDs, days, and long numbers.
+        r"(?i)\b[\w.+-]+@[\w-]+\.[\w.-]+\b|\bhttps?://\S+|\bwww\.\S+",
+        rf"(?i){_LABELLED}",
+        r"\b\d+(?:\.\d+){4,}\b",
+        *(rf"(?i){date}" for date in _DATES),
+        r"\b[A-Za-z]{0,6}[-_]?\d{5,}[\w-]*",
+        *(_TITLED, _CREDENTIALS),
     )
 )
 _OLD: Final = re.compile(
     r"\b(?:9\d|1[0-2]\d)(?=[\s-]?(?:years?|yrs?\b|y\.?o\b|y/o|yo\b|jahre\b|jährig|-jähr|jahr))", re.IGNORECASE
 )
-_OLDEST: Final = "90"
 # Names of people who were informed of a finding.
 _TOLD: Final = re.compile(
     r"\b(?:(?:discussed|communicated|conveyed|relayed|telephoned|phoned|paged|called|faxed|notified)\b"
@@ -156,18 +152,20 @@ _ORDINARY: Final = (
 
 
 def without_identifiers(text: str, known: Iterable[str] = ()) -> str:
-    """Return a text in which `MARK` stands for names, numbers, days and who was informed of findings."""
+    """Return a text with `MARK` for names, numbers, days and who was informed of findings."""
     for pattern in _known_patterns(known):
         text = pattern.sub(MARK, text)
-    text = _NUMBER_LIKE.sub(_phone, text)
+    text = _NUMBER_LIKE.sub(
+        lambda number: MARK if sum(map(str.isdigit, number[0])) >= _PHONE_DIGITS else number[0], text
+    )
     for pattern in _NAMED:
         text = pattern.sub(_without_names, text)
     for pattern in _PATTERNS:
         text = pattern.sub(MARK, text)
-    text = _TOLD.sub(_without_group, text)
-    text = _WAS_TOLD.sub(_without_group, text)
-    text = _TOLD_IN_GERMAN.sub(lambda found: found.group() if has_forms(found.group()) else MARK, text)
-    return _OLD.sub(_OLDEST, text)
+    for pattern in (_TOLD, _WAS_TOLD):
+        text = pattern.sub(_without_group, text)
+    text = _TOLD_IN_GERMAN.sub(lambda match: match.group() if has_forms(match.group()) else MARK, text)
+    return _OLD.sub("90", text)
 
 
 def holds_identifiers(text: str) -> bool:
@@ -179,13 +177,9 @@ def holds_identifiers(text: str) -> bool:
 def _known_patterns(known: Iterable[str]) -> list[re.Pattern[str]]:
     words: dict[str, None] = {}
     ordinary = frozenset(_ORDINARY.split())
-    for value in known:
-        if (
-            not value.strip().isdigit()
-            and len(value.strip()) > _FEWEST_LETTERS
-            and any(map(str.isdigit, value))
-        ):
-            words[value.strip()] = None
+    for value in map(str.strip, known):
+        if not value.isdigit() and len(value) > _FEWEST_LETTERS and any(map(str.isdigit, value)):
+            words[value] = None
         for part in _PARTS.split(value):
             word = part.strip(".'’-_:#")
             letters = sum(sign.isalnum() for sign in word)
@@ -194,22 +188,16 @@ def _known_patterns(known: Iterable[str]) -> list[re.Pattern[str]]:
                 continue
             if letters >= _FEWEST_LETTERS and word.lower() not in ordinary and not has_forms(word):
                 words[word] = None
-    longest_first = sorted(words, key=lambda word: (-len(word), word))
-    if not longest_first:
+    if not words:
         return []
-    every = "|".join(map(re.escape, longest_first))
+    every = "|".join(map(re.escape, sorted(words, key=lambda word: (-len(word), word))))
     return [re.compile(rf"(?<!\w)(?:{every})(?:['’]s|(?<=\w)s)?(?!\w)", re.IGNORECASE)]
 
 
-def _phone(found: re.Match[str]) -> str:
-    digits = sum(sign.isdigit() for sign in found.group())
-    return MARK if digits >= _PHONE_DIGITS else found.group()
-
-
-def _without_names(found: re.Match[str]) -> str:
-    start, end = found.span("names")
+def _without_names(match: re.Match[str]) -> str:
+    start, end = match.span("names")
     first = last = None
-    for word in _NAME_WORD.finditer(found.string, start, end):
+    for word in _NAME_WORD.finditer(match.string, start, end):
         goes_before = _BEFORE_NAME.fullmatch(word.group()) is not None
         if not goes_before and _is_of_reports(word.group()):
             if last is not None:
@@ -219,8 +207,8 @@ def _without_names(found: re.Match[str]) -> str:
         first = word.start() if first is None else first
         last = last if goes_before else word.end()
     if first is None or last is None:
-        return found.group()
-    return f"{found.string[found.start() : first]}{MARK}{found.string[last : found.end()]}"
+        return match.group()
+    return f"{match.string[match.start() : first]}{MARK}{match.string[last : match.end()]}"
 
 
 def _is_of_reports(word: str) -> bool:
@@ -231,8 +219,8 @@ def _is_of_reports(word: str) -> bool:
     return is_known and plain not in _ALSO_NAMES.split()
 
 
-def _without_group(found: re.Match[str]) -> str:
-    start, end = (place - found.start() for place in found.span("who"))
-    whole = found.group()
+def _without_group(match: re.Match[str]) -> str:
+    start, end = (place - match.start() for place in match.span("who"))
+    whole = match.group()
     # Statements on findings stay.
     return whole if has_forms(whole[start:end]) else whole[:start] + MARK + whole[end:]

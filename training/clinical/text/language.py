@@ -42,7 +42,7 @@ _SCRIPT: Final = r"[^\W\d_a-zà-öø-ÿāăąćčďđęěğıłńňőřśşšť�
 
 
 @cache
-def _words() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     others, own = ("|".join(word.replace("_", r"\s+") for word in words.split()) for words in (_OTHERS, _OWN))
     # "Sin." is Latin, and "l'" and "d'" belong to the word behind them.
     other = rf"(?<![\w+-])(?:{others}|sin(?=\s+\w)|(?<![:=–-]\s)(?<!\()y(?= \w)|[dl]['’](?=\w{{3}}))(?!\.\w)"
@@ -53,16 +53,11 @@ def _words() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     )
 
 
-def has_other_words(text: str) -> bool:
-    """Tell whether a text has words of other languages, and as many as of English and German."""
-    others, own, _ = _words()
+def is_read(text: str, *, by_script: bool = True) -> bool:
+    """Tell whether a text may be English or German, by its words and its letters, or by its words alone."""
+    others, own, script = _patterns()
     plain = text.lower()
-    return 0 < len(others.findall(plain)) >= len(own.findall(plain))
-
-
-def is_read(text: str) -> bool:
-    """Tell whether a text may be English or German, by its words and its letters."""
-    others, own, script = _words()
-    plain = text.lower()
-    found = len(others.findall(plain)) + (0 if plain.isascii() else len(script.findall(plain)))
-    return found == 0 or found < len(own.findall(plain))
+    foreign = len(others.findall(plain))
+    if by_script and not plain.isascii():
+        foreign += len(script.findall(plain))
+    return foreign == 0 or foreign < len(own.findall(plain))

@@ -21,24 +21,14 @@ _ADDENDUM: Final = "ADDENDUM"
 
 @dataclass(frozen=True)
 class Report:
-    """A report of a study.
-
-    Attributes:
-        text: Its sections; None where nothing was written.
-        sentences: Its sentences, without marks of removed words.
-    """
+    """A report: the text of its sections, if any, and its sentences without marks of removed words."""
 
     text: str | None = None
     sentences: tuple[str, ...] = ()
 
 
 def make_report(sections: Mapping[str, str], otherwise: str = "") -> Report:
-    """Join the sections that have a text, under their names.
-
-    Args:
-        sections: Texts by heading, such as FINDINGS.
-        otherwise: The text where no section has one, without a heading.
-    """
+    """Join the sections that have a text, under headings such as FINDINGS; without one, use `otherwise`."""
     written = {name: text.strip() for name, text in sections.items() if text.strip()}
     if not written:
         text = otherwise.strip()
@@ -55,16 +45,16 @@ def _sentences(sections: Iterable[str]) -> tuple[str, ...]:
     written = report_sentences(without_titles(section) or section for section in sections)
     plain = [without_marks(sentence) for sentence in written]
     # "___ effusion." may have been "No effusion."
-    whole = [own for own, before in zip(plain, written, strict=True) if own == before or not _is_rest(own)]
+    whole = [
+        own
+        for own, before in zip(plain, written, strict=True)
+        if own == before or not own.islower() or len(own.split()) != 1
+    ]
     return report_sentences(whole) or report_sentences(plain)
 
 
-def _is_rest(text: str) -> bool:
-    return text.islower() and len(text.split()) == 1
-
-
 def without_marks(text: str) -> str:
-    """Take out the marks that stand for words removed for privacy."""
+    """Take out the marks of words that were removed for privacy."""
     return _MARKS.sub("", text)
 
 
@@ -77,12 +67,16 @@ def read_report(text: str) -> Report:
     places = section_places(text)
     if (report := _described(text, places)) is not None:
         return report
-    loose = [place for place in places if place.kind == "findings"]
-    last = _body(text, places) or next(filter(None, (_last(text, place) for place in reversed(loose))), "")
-    last = last or next(filter(None, (_behind_first(text, place) for place in reversed(places))), "")
+    paragraphs = [(place.kind, _PARAGRAPHS.split(_lines(text, place))) for place in reversed(places)]
+    bodies = (
+        _body(text, places),
+        *(without_titles(own[-1]) for kind, own in paragraphs if kind == "findings"),
+        *(without_titles("\n\n".join(own[1:])) for kind, own in paragraphs if kind == "identifying"),
+    )
+    body = next(filter(None, bodies), "")
     if addendum := _joined(text, places, "addendum"):
-        return make_report({"REPORT": last, _ADDENDUM: addendum})
-    return make_report({}, last)
+        return make_report({"REPORT": body, _ADDENDUM: addendum})
+    return make_report({}, body)
 
 
 def read_report_or_text(text: str) -> Report:
@@ -114,15 +108,6 @@ def _body(text: str, places: Sequence[SectionPlace]) -> str:
     """The body without a heading: it begins where the section before it ends."""
     bodies = (after for before, after in pairwise(places) if before.end == after.start)
     return "\n".join(without_titles(_lines(text, place)) for place in bodies)
-
-
-def _last(text: str, place: SectionPlace) -> str:
-    return without_titles(_PARAGRAPHS.split(_lines(text, place))[-1])
-
-
-def _behind_first(text: str, place: SectionPlace) -> str:
-    paragraphs = _PARAGRAPHS.split(_lines(text, place)) if place.kind == "identifying" else []
-    return without_titles("\n\n".join(paragraphs[1:]))
 
 
 def _lines(text: str, place: SectionPlace) -> str:

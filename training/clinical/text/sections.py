@@ -26,13 +26,7 @@ from training.clinical.text.vocabulary import has_forms
 
 
 class Section(NamedTuple):
-    """A clinical section.
-
-    Attributes:
-        kind: What it holds; "findings" for text without a heading.
-        heading: Its heading in capitals, as one of the list; "" without one.
-        text: The text under it.
-    """
+    """A clinical section; without a heading, which is in capitals, it has "" and the kind "findings"."""
 
     kind: Kind
     heading: str
@@ -119,13 +113,6 @@ _WORDS_OF_IMAGES: Final = re.compile(
 _NAME_WORD: Final = re.compile(
     r"[A-ZÄÖÜ][\w.'’-]*,?|(?:von|van|de|der|den|du|la|and|und|of|for|für|&),?|(?:med|habil)\.,?"
 )
-_MOST_NAME_WORDS: Final = 8
-_FEWEST_NAME_WORDS: Final = 2
-
-
-def is_addendum(section: Section) -> bool:
-    """Tell whether a section was added to a report that was finished."""
-    return section.kind == "addendum"
 
 
 def clinical_sections(text: str, known: Collection[str] = ()) -> tuple[Section, ...]:
@@ -135,36 +122,30 @@ def clinical_sections(text: str, known: Collection[str] = ()) -> tuple[Section, 
     describes the image, so is other text under no heading. Of a text without any clinical heading, lines that
     look like names and signatures are left out. So are `known` names and numbers of people.
     """
-    blocks = list(_blocks(_plain(text)))
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n").replace("\u00a0", " ")
+    text = "".join(sign for sign in lines if sign in "\n\t" or sign.isprintable())
+    blocks = [
+        block
+        for place in section_places(text)
+        for block in _closed(place.kind, place.heading, text[place.start : place.end])
+    ]
     names = [*known, *(block.text for block in blocks if block.kind == "identifying")]
     clinical = [block for block in blocks if block.heading and block.kind != "identifying"]
     kept = [_trimmed(block) for block in clinical]
-    if _describes(clinical):
+    if any(block.kind in ("findings", "impression") and block.text.strip() for block in clinical):
         kept = [section for section in kept if section.kind != "provisional"]
     else:
-        kept = [
-            section._replace(kind="findings") if section.kind == "provisional" else section
-            for section in kept
-        ]
-    loose = [block for block in blocks if not block.heading and block.kind != "identifying"]
+        kept = [one._replace(kind="findings") if one.kind == "provisional" else one for one in kept]
     if clinical:
         is_described = any(section.kind in DESCRIBING and section.text for section in kept)
         lead = "\n\n".join(_described_paragraphs(blocks[:1] if is_described else blocks))
     else:
-        lead = "\n".join(filter(None, map(_described_lines, (block.text for block in loose))))
+        loose = (block.text for block in blocks if block.kind != "identifying")
+        lead = "\n".join(filter(None, map(_described_lines, loose)))
     if lead:
         kept.insert(0, Section("findings", "", lead))
     cleaned = (section._replace(text=without_identifiers(section.text, names)) for section in kept)
     return tuple(section for section in cleaned if any(map(str.isalnum, section.text)))
-
-
-def _describes(sections: Collection[Section]) -> bool:
-    return any(section.kind in ("findings", "impression") and section.text.strip() for section in sections)
-
-
-def _plain(text: str) -> str:
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n").replace("\u00a0", " ")
-    return "".join(sign for sign in lines if sign in "\n\t" or sign.isprintable())
 
 
 def section_places(text: str) -> list[SectionPlace]:
@@ -218,16 +199,14 @@ def _body_start(text: str, place: SectionPlace) -> int | None:
     begin = len(part) - len(part.lstrip())
     blank = _BLANK_LINE.search(part, begin)
     end = len(part) if blank is None else blank.start()
-    starts = [found.start() for found in _BODY_START.finditer(part, begin + 1, end)][:1]
+    starts = [match.start() for match in _BODY_START.finditer(part, begin + 1, end)][:1]
+    behind = list(_statements(part[:end]))[1:]
+    opens = _states if place.kind in BRIEF else _opens_body
+    first = next((at for at, span in enumerate(behind) if opens(part[slice(*span)])), None)
     if place.kind in BRIEF:
-        behind = list(_statements(part[:end]))[1:]
-        first = next((at for at, (start, stop) in enumerate(behind) if _states(part[start:stop])), None)
         while first and _may_begin(part[slice(*behind[first - 1])]):
             first -= 1
-        starts += [] if first is None else [behind[first][0]]
-    else:
-        behind = list(_statements(part[:end]))[1:]
-        starts += [start for start, stop in behind if _opens_body(part[start:stop])][:1]
+    starts += [] if first is None else [behind[first][0]]
     if blank is not None and any(map(str.isalpha, part[blank.end() :])):
         starts.append(blank.end())
     return place.start + min(starts) if starts else None
@@ -236,8 +215,8 @@ def _body_start(text: str, place: SectionPlace) -> int | None:
 def _statements(text: str) -> Iterator[tuple[int, int]]:
     """Give where sentences begin and end; short lines and views are sentences of their own."""
     starts = {start for start, _ in sentence_places(text)}
-    starts |= {found.end() for found in _LINE_START.finditer(text)}
-    starts |= {found.end() for found in _OTHER_START.finditer(text)}
+    starts |= {match.end() for match in _LINE_START.finditer(text)}
+    starts |= {match.end() for match in _OTHER_START.finditer(text)}
     return pairwise([*sorted(starts), len(text)])
 
 
@@ -261,36 +240,33 @@ def _states(sentence: str) -> bool:
 
 
 def _headed(text: str) -> Iterator[SectionPlace]:
-    places = [(match.start(), match.end(), match) for match in heading_line().finditer(text)]
-    taken = {place for start, end, _ in places for place in range(start, end)}
-    places += [
-        (match.start(), match.end(), match)
+    matches = list(heading_line().finditer(text))
+    taken = {offset for match in matches for offset in range(*match.span())}
+    matches += [
+        match
         for match in heading_within().finditer(text)
         if match.start() not in taken and match.end() - 1 not in taken and _begins(text, match)
     ]
-    headings = [(begin, end, kind_of_match(match), match) for begin, end, match in places]
-    named = [(begin, end, kind, match[kind].upper()) for begin, end, kind, match in headings]
-    begun = {begin for begin, *_ in named}
-    for block in _BLOCK.finditer(text):
-        if block.start() not in begun:
-            kind_of_block: Kind = "findings" if block[1] else "addendum"
-            named.append((block.start(), block.end(), kind_of_block, block[1] or "ADDENDUM"))
-    named.sort(key=lambda place: place[:2])
-    start = 0
+    headings = [(*match.span(), kind_of_match(match), match[kind_of_match(match)]) for match in matches]
+    begun = {begin for begin, *_ in headings}
+    headings += [
+        (*block.span(), "findings" if block[1] else "addendum", block[1] or "ADDENDUM")
+        for block in _BLOCK.finditer(text)
+        if block.start() not in begun
+    ]
+    start, heading = 0, ""
     kind: Kind = "findings"
-    heading = ""
-    for begin, end, own, name in named:
-        if begin < start:
-            continue
-        yield SectionPlace(kind, heading, start, begin)
-        kind, heading, start = own, " ".join(name.split()), end
+    for begin, end, own, name in sorted(headings, key=lambda heading: heading[:2]):
+        if begin >= start:
+            yield SectionPlace(kind, heading, start, begin)
+            kind, heading, start = own, " ".join(name.upper().split()), end
     yield SectionPlace(kind, heading, start, len(text))
 
 
 def place_in_report(text: str, report: str) -> int | None:
-    """Return where sentences stand in a report: in a section that describes the image, if one has them.
+    """Return the offset of whole sentences in a report, if possible in a section that describes the image.
 
-    The same words may stand in another section, or within a longer sentence that denies them. None where no
+    Another section may have the same words, and so may a longer sentence that denies them. None where no
     sentence is that text.
     """
     if text not in report:
@@ -307,25 +283,18 @@ def place_in_report(text: str, report: str) -> int | None:
         starts.setdefault(section.end, False)
         starts.setdefault(section.end - len(without_titles(part)), section.kind in DESCRIBING)
     places = [
-        found.start()
-        for found in re.finditer(f"(?={re.escape(text)})", report)
-        if found.start() in starts and found.start() + len(text) in ends
+        match.start()
+        for match in re.finditer(f"(?={re.escape(text)})", report)
+        if match.start() in starts and match.start() + len(text) in ends
     ]
     return min(places, key=lambda place: (not starts[place], place), default=None)
 
 
-def _blocks(text: str) -> Iterator[Section]:
-    """Give all parts of a text: those under headings, and those under none, with an empty heading."""
-    for place in section_places(text):
-        yield from _closed(place.kind, place.heading, text[place.start : place.end])
-
-
-def _begins(text: str, found: re.Match[str]) -> bool:
+def _begins(text: str, match: re.Match[str]) -> bool:
     """Tell whether words within a line are a heading, not the end of a phrase such as "Chest Comparison:"."""
-    heading = found.group().strip()
-    gap = found.group()[: len(found.group()) - len(found.group().lstrip())]
-    is_behind_end = text[found.start() - 1] in ".!?;" or len(gap) > 1
-    return kind_of_match(found) == "identifying" or is_behind_end or heading.isupper()
+    heading = match.group().lstrip()
+    is_behind_end = text[match.start() - 1] in ".!?;" or len(match.group()) - len(heading) > 1
+    return kind_of_match(match) == "identifying" or is_behind_end or heading.isupper()
 
 
 def _closed(kind: Kind, heading: str, text: str) -> Iterator[Section]:
@@ -375,8 +344,6 @@ def _trimmed(section: Section) -> Section:
 
 def _may_be_name(line: str) -> bool:
     words = line.split()
-    if not _FEWEST_NAME_WORDS <= len(words) <= _MOST_NAME_WORDS:
-        return False
-    if has_forms(line) or _WORDS_OF_IMAGES.search(line):
+    if not 2 <= len(words) <= 8 or has_forms(line) or _WORDS_OF_IMAGES.search(line):
         return False
     return all(_NAME_WORD.fullmatch(word) for word in words)

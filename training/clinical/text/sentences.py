@@ -1,7 +1,7 @@
 """Splits reports into sentences, in any script.
 
 The rules of `sentence_starts` never change, since vectors of encoders that tell sentences apart depend on
-them. Reports are split by more rules, which stand here.
+them. The additional rules for reports are here.
 """
 
 import re
@@ -38,8 +38,6 @@ _NEW_BLOCK: Final = re.compile(rf"\n\s*\n|\n(?=[^\S\n]*{_LIST_MARKER.pattern})",
 _STOP: Final = re.compile(
     "(?:[\uff61\u0964\u0965\u06d4\u061f\u1362\u17d4\u104b]|(?<!\\d)\uff0e|\uff0e(?!\\d))+\\s*"
 )
-# "Ohne Befund", without findings, ends a German sentence.
-_NO_FINDING: Final = re.compile(r"\bo\. ?B\.\s+(?=[A-ZÄÖÜ])")
 # A full stop between two letters, the first of them not alone: "effusion.IMPRESSION", but not "z.B.".
 _GLUED: Final = re.compile(r"(?<=[^\W\d_]{2})\.(?=[^\W\d_]{2})")
 _ABBREVIATION: Final = re.compile(
@@ -60,7 +58,6 @@ _IN_NAME: Final = re.compile(r"[@/\\_]|www\.", re.IGNORECASE)
 _CLOSING: Final = "」』）】〕》〉”’)]"
 _LONGEST_WORD: Final = 40
 
-_FEWEST_WORDS: Final = 2
 _FEWEST_LETTERS: Final = 4
 _HEADING_WORD: Final = re.compile(
     r"findings?|impressions?|conclusions?|indications?|history|techniques?|comparisons?|examinations?|reports?"
@@ -82,22 +79,22 @@ def split_sentences(text: str, *, fragments: bool = False) -> tuple[str, ...]:
     "Effusion." and "PTX." stay. Where words have no spaces between them, two letters are enough.
     """
     pieces = (piece for block in _NEW_BLOCK.split(text) for piece in _pieces(block))
-    sentences = filter(None, map(_without_marker, pieces))
-    return tuple(sentence for sentence in sentences if fragments or _says_something(sentence))
+    sentences = (_LIST_MARKER.sub("", piece, 1) if _LIST_MARKER.match(piece) else piece for piece in pieces)
+    return tuple(one for one in sentences if one and (fragments or _says_something(one)))
 
 
 def sentence_places(text: str) -> Iterator[tuple[int, int]]:
     """Give where the sentences of `split_sentences` begin and end in a text, fragments included.
 
-    Sentences that stand in the text with another number of blanks or line breaks between words are among
+    Sentences that have another number of blanks or line breaks between words in the text are among
     them; those whose letters were joined over a line break are left out.
     """
     end = 0
     for sentence in split_sentences(text, fragments=True):
-        pattern = r"\s+".join(map(re.escape, sentence.split()))
-        if (found := re.compile(pattern).search(text, end)) is not None:
-            end = found.end()
-            yield found.span()
+        pattern = re.compile(r"\s+".join(map(re.escape, sentence.split())))
+        if (match := pattern.search(text, end)) is not None:
+            end = match.end()
+            yield match.span()
 
 
 def report_sentences(sections: Iterable[str]) -> tuple[str, ...]:
@@ -138,21 +135,14 @@ def _ends(line: str, stop: int) -> bool:
     return not (is_name or _goes_on(line, stop + 1))
 
 
-def _without_marker(sentence: str) -> str:
-    marker = _LIST_MARKER.match(sentence)
-    return sentence if marker is None else sentence[marker.end() :]
-
-
 def _says_something(sentence: str) -> bool:
     plain = "".join(sign for sign in sentence if unicodedata.category(sign)[0] != "M")
     words = _LATIN_WORD.findall(plain)
-    if len(words) >= _FEWEST_WORDS or _SUSPECTED_OR_PAST.match(plain) or _UNSPACED_WORD.search(sentence):
+    if len(words) > 1 or _SUSPECTED_OR_PAST.match(plain) or _UNSPACED_WORD.search(sentence):
         return True
-    if any(len(word) >= _FEWEST_LETTERS and not _is_shortened_or_heading(word, plain) for word in words):
-        return True
-    return bool(words) and has_forms(plain)
-
-
-def _is_shortened_or_heading(word: str, sentence: str) -> bool:
-    shortened = _ABBREVIATION.fullmatch(word) and f"{word}." in sentence
-    return bool(shortened or _HEADING_WORD.fullmatch(word)) or sentence.rstrip().endswith(":")
+    if not words:
+        return False
+    (word,) = words
+    is_shortened = _ABBREVIATION.fullmatch(word) and f"{word}." in plain
+    is_heading = _HEADING_WORD.fullmatch(word) or plain.rstrip().endswith(":")
+    return (len(word) >= _FEWEST_LETTERS and not is_shortened and not is_heading) or has_forms(plain)

@@ -80,12 +80,12 @@ _JOINED: Final = (
     "a acute and bilateral focal kein keine keinen large left mild no of ohne or pleural possible right "
     "small the und with without"
 )
-# Read with letters exchanged or doubled, too: "nciht", "keinne". "N." is "nach", but for before these words.
+# Also read with letters exchanged or doubled: "nciht", "keinne". "N." is "nach", except before these words.
 _NEGATIONS: Final = "not ohne kein keine keinen keiner nicht"
 _NOT: Final = r"n\.(?=\s?(?:ver[bg]r|aus[zg]|abgr|nachw|sich|mehr\b|erk))|o\.(?=\s?(?:nachw|anh|hinw|zei))"
 _FEWEST_LETTERS: Final = 5
 _TWO_EDITS: Final = 12
-# Of a word that is cut short.
+# Share of a word that remains if it is cut short.
 _LEAST_PART: Final = 0.62
 _BOX: Final = re.compile(
     r"(?P<ticked>\[[xX✓✔]\]|\([xX✓✔+]\)|[☒☑✓✔])|(?P<doubt>(?<!\b[au]nd\s)\((?:\?|\+/-)\)(?!\w))|"
@@ -117,17 +117,17 @@ class Written(NamedTuple):
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Return where a part of `text` was before it was written out."""
-        return self._place(start, 2), self._place(end, 3)
+        return self._before(start, 2), self._before(end, 3)
 
-    def _place(self, place: int, side: int) -> int:
+    def _before(self, offset: int, side: int) -> int:
         shift = 0
         for edit in self.edits:
-            if place < edit[0] or (place == edit[0] and side == 3) or (place == edit[0] == edit[1]):
+            if offset < edit[0] or (offset == edit[0] and (side == 3 or offset == edit[1])):
                 break
-            if place < edit[1] or (place == edit[1] and side == 3):
+            if offset < edit[1] or (offset == edit[1] and side == 3):
                 return edit[side]
             shift = edit[3] - edit[1]
-        return place + shift
+        return offset + shift
 
 
 # Findings and words that are not understood are looked for in the same sentences.
@@ -151,11 +151,10 @@ def written_out(text: str) -> Written:
 def _words(text: str) -> Iterator[tuple[int, int, str]]:
     """Give begin, end and spelling of words that are written out."""
     short, signs, _ = _tables()
-    for found in signs.finditer(text):
-        word = found.group()
-        new = short.get(word) or short.get(word.lower()) or _spelling(word)
-        if new is not None:
-            yield *found.span(), new
+    for match in signs.finditer(text):
+        word = match.group()
+        if (new := short.get(word) or short.get(word.lower()) or _spelling(word)) is not None:
+            yield *match.span(), new
 
 
 @cache
@@ -190,12 +189,12 @@ def _tables() -> tuple[dict[str, str], re.Pattern[str], dict[str, tuple[str, ...
 def _spelling(typed: str) -> str | None:
     """Return the word of the rules that a word is meant to be; None for any other word."""
     word = typed.lower()
-    known, others, joined = _known()
+    known = _known()
     plain = _folded(word)
-    if word in others or known.get(plain) == word or re.search(r"[^a-z]", plain):
+    if word in _OTHERS.split() or known.get(plain) == word or re.search(r"[^a-z]", plain):
         return None
     for cut in range(1, len(plain) - _FEWEST_LETTERS):
-        if plain[:cut] in joined and plain[cut:] in known:
+        if plain[:cut] in _JOINED.split() and plain[cut:] in known:
             return f"{plain[:cut]} {known[plain[cut:]]}"
     # "Aletektase" has the letters of the word, "Verschattg." and "atelect" begin it.
     letters, stem = sorted(plain), plain.removesuffix("g")
@@ -219,10 +218,9 @@ def _spelling(typed: str) -> str | None:
 
 
 @cache
-def _known() -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
-    """Return words of the rules by their spelling without umlauts, other words, and those typed before."""
-    known = {_folded(word): word for word in _WORDS.split()}
-    return known, frozenset(_OTHERS.split()), frozenset(_JOINED.split())
+def _known() -> dict[str, str]:
+    """Return words of the rules by their spelling without umlauts."""
+    return {_folded(word): word for word in _WORDS.split()}
 
 
 def _folded(word: str) -> str:

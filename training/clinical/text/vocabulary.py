@@ -376,13 +376,13 @@ def _compound_pattern() -> re.Pattern[str]:
 
 def compounds(text: str) -> Iterator[tuple[str, int, int]]:
     """Give the name of the finding that a compound ends in, and where the compound begins and ends."""
-    for found in _compound_pattern().finditer(text):
-        start = found.start()
+    for match in _compound_pattern().finditer(text):
+        start = match.start()
         least = max(0, start - _MAX_FIRST_PARTS)
         while start > least and text[start - 1].isalpha():
             start -= 1
         if not _OTHER_COMPOUND.match(text, start):
-            yield tuple(_LAST_PARTS)[(found.lastindex or 1) - 1], start, found.end()
+            yield tuple(_LAST_PARTS)[(match.lastindex or 1) - 1], start, match.end()
 
 
 @cache

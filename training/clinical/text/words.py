@@ -156,12 +156,12 @@ def unknown_words(sentence: str, *, describes: bool) -> Iterator[str]:
     """
     plain, describing, _ = _tables()
     known = describing if describes else plain
-    for found in _WORD.finditer(_AS_BEFORE.sub(" ", sentence)):
-        for word in re.split(r"['’-]", found.group().lower()) if found.group().lower() not in known else ():
+    for match in _WORD.finditer(_AS_BEFORE.sub(" ", sentence)):
+        for word in re.split(r"['’-]", match.group().lower()) if match.group().lower() not in known else ():
             if (
                 len(word) > 1
                 and not {word, word.removesuffix("s"), _ENDING.sub("", word)} & known
                 and not _TAKEN_OUT.fullmatch(word)
             ):
-                yield found.group()
+                yield match.group()
                 break

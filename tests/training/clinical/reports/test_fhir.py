@@ -9,24 +9,28 @@ import pytest
 
 from tests.training.clinical.reports.documents import KEY, MARKERS, as_json, fhir_report
 from tests.training.importing.report_reading import read_all, read_one, texts_of
-from training.clinical.findings.chexpert import chexpert_labels
+from training.clinical.findings import chexpert_labels
 from training.clinical.reports.study_report import ReportError, StudyReport
 from training.importing.reports import LeftOutFile, ReadReport, read_reports
+
+
+def write(folder: Path, resource: object) -> Path:
+    path = folder / "a.json"
+    path.write_text(json.dumps(resource))
+    return path
 
 
 def test_fhir_in_bundles_lines_and_parts(tmp_path: Path) -> None:
     observation: dict[str, Any] = {"resourceType": "Observation", "id": "o", "valueString": "Small effusion."}
     observation["code"] = {"text": "Findings"}
-    bare = fhir_report(conclusion="Left effusion.", result=[{"reference": "Observation/o"}])
-    del bare["presentedForm"]
-    bare["text"] = {
-        "status": "generated",
-        "div": f"<div><p>Patient: {MARKERS[0]}</p><p>TECHNIQUE: PA &amp; lateral.</p></div>",
-    }
+    bare = fhir_report(
+        conclusion="Left effusion.",
+        result=[{"reference": "Observation/o"}],
+        presentedForm=[],
+    )
+    bare["text"] = {"div": f"<div><p>Patient: {MARKERS[0]}</p><p>TECHNIQUE: PA &amp; lateral.</p></div>"}
     bundle = {"resourceType": "Bundle", "entry": [{"resource": bare}, {"resource": observation}]}
-    path = tmp_path / "a.json"
-    path.write_text(as_json(bundle))
-    assert texts_of(read_one(path)) == {
+    assert texts_of(read_one(write(tmp_path, bundle))) == {
         "TECHNIQUE": "PA & lateral.",
         "FINDINGS": "Small effusion.",
         "IMPRESSION": "Left effusion.",
@@ -56,9 +60,8 @@ def test_fhir_in_bundles_lines_and_parts(tmp_path: Path) -> None:
 )
 def test_forms_of_fhir(tmp_path: Path, form: dict[str, Any], text: dict[str, str] | str) -> None:
     data = form["data"].encode() if isinstance(form["data"], str) else form["data"]
-    path = tmp_path / "a.json"
-    path.write_text(as_json(fhir_report(presentedForm=[form | {"data": base64.b64encode(data).decode()}])))
-    (report,) = read_all(path)
+    form |= {"data": base64.b64encode(data).decode()}
+    (report,) = read_all(write(tmp_path, fhir_report(presentedForm=[form])))
     if isinstance(text, str):
         assert isinstance(report, str)
         assert text in report
@@ -68,18 +71,14 @@ def test_forms_of_fhir(tmp_path: Path, form: dict[str, Any], text: dict[str, str
 
 
 def test_status_of_fhir(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
     status = {"preliminary": "preliminary", "amended": "amended", "appended": "amended"}
     for given, own in {**status, "corrected": "corrected", "entered-in-error": "withdrawn"}.items():
-        path.write_text(as_json(fhir_report(status=given)))
-        assert read_one(path).status == own
+        assert read_one(write(tmp_path, fhir_report(status=given))).status == own
 
 
 @pytest.mark.parametrize("issued", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
 def test_a_time_at_the_ends_of_the_calendar_is_left_out(tmp_path: Path, issued: str) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(as_json(fhir_report(issued=issued)))
-    assert read_one(path).issued is None
+    assert read_one(write(tmp_path, fhir_report(issued=issued))).issued is None
 
 
 def test_other_json_is_refused(tmp_path: Path) -> None:
@@ -88,8 +87,7 @@ def test_other_json_is_refused(tmp_path: Path) -> None:
         {"entry": 5, "resourceType": "Bundle"},
     )
     for broken in ([], 3, *others):
-        (tmp_path / "a.json").write_text(json.dumps(broken))
-        (said,) = read_all(tmp_path / "a.json")
+        (said,) = read_all(write(tmp_path, broken))
         assert isinstance(said, str)
 
 
@@ -114,16 +112,10 @@ def test_other_json_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_observations_of_fhir_are_named(tmp_path: Path, value: dict[str, Any], text: str | None) -> None:
-    observation = {
-        "resourceType": "Observation",
-        "id": "o",
-        "code": {"coding": [{"display": "Pneumothorax"}]},
-    }
-    report = fhir_report(result=[{"reference": "#o"}])
-    report["contained"].append({**observation, **value})
-    del report["presentedForm"]
-    path = tmp_path / "a.json"
-    path.write_text(as_json(report))
+    name = {"coding": [{"display": "Pneumothorax"}]}
+    report = fhir_report(result=[{"reference": "#o"}], presentedForm=[])
+    report["contained"].append({"resourceType": "Observation", "id": "o", "code": name, **value})
+    path = write(tmp_path, report)
     (found,) = read_reports(path, KEY)
     if text is None:
         assert isinstance(found, LeftOutFile)
@@ -148,7 +140,8 @@ def test_observations_of_fhir_that_say_no_finding_are_named(
     tmp_path: Path, name: str, value: dict[str, Any], said: str
 ) -> None:
     given = {"o": (name, value), "p": ("Consolidation", {"valueString": "Negative"})}
-    report = fhir_report(result=[{"reference": f"#{key}"} for key in (*given, "group")])
+    results = [{"reference": f"#{key}"} for key in (*given, "group")]
+    report = fhir_report(result=results, presentedForm=[])
     report["contained"] += [
         {"resourceType": "Observation", "id": key, "code": {"text": own}, **one}
         for key, (own, one) in given.items()
@@ -156,20 +149,14 @@ def test_observations_of_fhir_that_say_no_finding_are_named(
     report["contained"].append(
         {"resourceType": "Observation", "id": "group", "hasMember": [{"reference": "#o"}]}
     )
-    del report["presentedForm"]
-    path = tmp_path / "a.json"
-    path.write_text(as_json(report))
-    text = texts_of(read_one(path))["FINDINGS"]
+    text = texts_of(read_one(write(tmp_path, report)))["FINDINGS"]
     assert text.split("\n\n") == [said, "Consolidation: Negative.", said]
     assert chexpert_labels(text) == {"Consolidation": "absent"}
 
 
 def test_codes_of_a_conclusion_count_where_it_has_no_text(tmp_path: Path) -> None:
     coded = [{"coding": [{"code": "1", "display": "Pneumothorax (disorder)"}]}, {"text": "Rib fracture"}]
-    report = fhir_report(conclusionCode=coded)
-    del report["presentedForm"]
-    path = tmp_path / "a.json"
-    path.write_text(as_json(report))
-    assert texts_of(read_one(path)) == {"IMPRESSION": "Pneumothorax. Rib fracture."}
-    path.write_text(as_json({**report, "conclusion": "No pneumothorax."}))
-    assert texts_of(read_one(path)) == {"IMPRESSION": "No pneumothorax."}
+    report = fhir_report(conclusionCode=coded, presentedForm=[])
+    assert texts_of(read_one(write(tmp_path, report))) == {"IMPRESSION": "Pneumothorax. Rib fracture."}
+    report["conclusion"] = "No pneumothorax."
+    assert texts_of(read_one(write(tmp_path, report))) == {"IMPRESSION": "No pneumothorax."}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.training.clinical.reports.documents import KEY, MARKERS, hl7_report
 from tests.training.importing.report_reading import read_all, read_one, texts_of
-from training.clinical.findings.chexpert import chexpert_labels
+from training.clinical.findings import chexpert_labels
 from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.study_report import StudyReport
 

@@ -22,14 +22,16 @@ from training.clinical.reports import structured
 from training.importing.reports import LeftOutFile, read_reports
 
 
+def save(report: Dataset, path: Path) -> None:
+    report.save_as(path, enforce_file_format=True)
+
+
 def test_items_of_a_structured_report(tmp_path: Path) -> None:
     path = tmp_path / "a.dcm"
     nested = container("121070", "Findings", "Small effusion.")
     nested.ContentSequence.append(container("1", "Lungs", "No pneumothorax."))
     addendum = text_item("Addendum", "Rib fracture.", "121078")
-    structured_report([nested, addendum], PreliminaryFlag="PRELIMINARY").save_as(
-        path, enforce_file_format=True
-    )
+    save(structured_report([nested, addendum], PreliminaryFlag="PRELIMINARY"), path)
     report = read_one(path)
     assert report.status == "preliminary"
     assert texts_of(report) == {"FINDINGS": "Small effusion.\nNo pneumothorax.", "ADDENDUM": "Rib fracture."}
@@ -38,11 +40,9 @@ def test_items_of_a_structured_report(tmp_path: Path) -> None:
         outer = container("121070", "Findings")
         outer.ContentSequence.append(deep)
         deep = outer
-    structured_report([deep]).save_as(path, enforce_file_format=True)
+    save(structured_report([deep]), path)
     assert read_all(path) == ["its content tree is too large or too deep"]
-    structured_report([item("IMAGE", nested.ConceptNameCodeSequence[0])]).save_as(
-        path, enforce_file_format=True
-    )
+    save(structured_report([item("IMAGE", nested.ConceptNameCodeSequence[0])]), path)
     assert read_all(path) == ["no clinical section was found in it"]
 
 
@@ -98,7 +98,7 @@ TEXTS = container("121070", "Findings", "Small effusion.")
 def test_results_of_programs_are_left_out_by_their_kind(
     tmp_path: Path, items: list[Dataset], attributes: dict[str, Any], reason: str
 ) -> None:
-    structured_report(items, **attributes).save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    save(structured_report(items, **attributes), tmp_path / "a.dcm")
     (found,) = read_reports(tmp_path, KEY)
     assert isinstance(found, LeftOutFile)
     assert reason in found.reason
@@ -109,10 +109,10 @@ def test_a_report_that_only_a_device_observes_is_left_out(tmp_path: Path) -> Non
     report = structured_report([TEXTS])
     person = report.ContentSequence[0]
     report.ContentSequence = [_device(), TEXTS]
-    report.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    save(report, tmp_path / "a.dcm")
     assert read_all(tmp_path) == ["measurements or results of programs: the observer is a device"]
     report.ContentSequence = [person, _device(), TEXTS]
-    report.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    save(report, tmp_path / "a.dcm")
     assert texts_of(read_one(tmp_path)) == {"FINDINGS": "Small effusion."}
 
 
@@ -123,7 +123,7 @@ def test_codes_have_their_names_and_numbers_are_no_findings(tmp_path: Path) -> N
         _coded("Patient name", "Zqx"),
     ]
     report = structured_report(items, OtherPatientIDs=["P7", "P8"])
-    report.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    save(report, tmp_path / "a.dcm")
     read = read_one(tmp_path / "a.dcm")
     lines = "Small effusion.\nPneumothorax: Absent.\nRib fracture.\nPneumonia: unknown (value 97 Percent).\n"
     lines += "Cardiothoracic ratio: 0.5 ratio."
@@ -134,7 +134,7 @@ def test_codes_have_their_names_and_numbers_are_no_findings(tmp_path: Path) -> N
 
 def test_damaged_structured_reports_are_refused_or_left_out(tmp_path: Path) -> None:
     whole = tmp_path / "a.dcm"
-    structured_report().save_as(whole, enforce_file_format=True)
+    save(structured_report(), whole)
     content = whole.read_bytes()
     for size in (0, 100, 132, 200, 400, len(content) - 40):
         path = tmp_path / f"b{size}.dcm"
@@ -152,7 +152,7 @@ def test_a_deflated_structured_report_stays_within_the_limit(
     if data == "bomb":
         report.add_new(0x00091000, "UN", bytes(2 << 20))
     path = tmp_path / "a.dcm"
-    report.save_as(path, enforce_file_format=True)
+    save(report, path)
     content = path.read_bytes()
     assert len(content) < 1 << 16
     if data == "cut":

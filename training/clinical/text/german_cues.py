@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from training.clinical.findings.english import CueTable
+from training.clinical.text.english_cues import CueTable
 
 _ENDING: Final = r"(?:e[rsnm]?)?"
 _NONE: Final = r"kein(?:erlei|e[rsnm]?)?"

@@ -1,4 +1,4 @@
-"""Reports as MIMIC-CXR's files write them; all are made up."""
+"""Reports read by their sections, as MIMIC-CXR's files and others write them, and joined to one text."""
 
 from collections import Counter
 from itertools import pairwise
@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.clinical.reports.documents import cases
-from training.clinical.text.report_text import read_report
-from training.clinical.text.sections import section_places
+from training.clinical.reports.current import current_report
+from training.clinical.reports.study_report import StudyReport
+from training.clinical.text.report_text import make_report, read_report, read_report_or_text, without_marks
+from training.clinical.text.sections import clinical_sections, section_places
 
 FINAL = """\
                                  FINAL REPORT
@@ -116,3 +118,49 @@ def test_a_million_letters_are_read(text: str) -> None:
     """Quadratic searches would take hours."""
     read_report(f"FINDINGS: {text}")
     read_report(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), cases("marks"))
+def test_marks_of_removed_words(text: str, expected: str) -> None:
+    assert without_marks(text) == expected
+
+
+def test_the_whole_text_keeps_its_marks() -> None:
+    report = make_report({"FINDINGS": " Clear since ___. ", "IMPRESSION": ""})
+    assert report.text == "FINDINGS: Clear since ___."
+    assert report.sentences == ("Clear since.",)
+    first = make_report({"IMPRESSION": "Normal heart size. XXXX scarring on the left. XXXX. ___ change."})
+    assert first.sentences == ("Normal heart size.", "scarring on the left.")
+    assert make_report({"FINDINGS": ""}, "All is well here.").text == "All is well here."
+    assert make_report({}).text is None
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Thoraxröntgen in 2 Ebenen:",
+        "Röntgen Thorax in zwei Ebenen:",
+        "Rö-Thorax p.a.:",
+        "Rö. Thorax in 2 Eb. (p. a. + seitl.):",
+        "Röntgenaufnahme des Thorax im Liegen vom 12.03.2020:",
+        "Konventionelle Thoraxübersichtsaufnahme:",
+        "CXR PA and lateral:",
+        "CHEST X-RAY (2 VIEWS):",
+        "XR chest, AP portable:",
+    ],
+)
+@pytest.mark.parametrize("form", ["{}\n{}", "{} {}", "BEFUND:\n{}\n{}", "FINDINGS: {} {}"])
+def test_the_name_of_the_examination_before_a_report_is_no_statement(title: str, form: str) -> None:
+    text = form.format(title, "Kein Erguss. Herz normal groß.")
+    assert read_report_or_text(text).sentences == ("Kein Erguss.", "Herz normal groß.")
+    own = StudyReport((), None, None, "final", None, clinical_sections(text))
+    current = current_report([own])
+    assert current is not None
+    assert current.sentences == ("Kein Erguss.", "Herz normal groß.")
+
+
+@pytest.mark.parametrize(
+    "text", ["Chest X-ray.", "Thorax in 2 Ebenen", "Herz: normal.", "Thoraxdrainage: korrekt."]
+)
+def test_a_text_that_is_a_title_alone_or_begins_with_none_is_kept(text: str) -> None:
+    assert make_report({"FINDINGS": text}).sentences == (text,)
