@@ -20,8 +20,8 @@ from training.data.augmentation import Augmentation
 from training.data.image_source import Decoder, open_images
 from training.data.labels import positives
 from training.data.pairs import PairSampler
-from training.evaluation.auc import area_under_roc
 from training.evaluation.embedding import EmbeddedTexts, embed_manifest
+from training.evaluation.retrieval import area_under_roc
 from training.evaluation.similarity import Vectors
 from training.models.config import ImagePreprocessingConfig, Modality
 from training.models.encoder import load_image_tower

@@ -1,4 +1,4 @@
-"""Retrieval metrics over vectors: recall with captions, precision by label, overlap with an exact search.
+"""Metrics: recall with captions, precision by label, overlap with an exact search, area under the ROC curve.
 
 Ties are broken pessimistically: a candidate that doesn't match is ranked before a match with the same score,
 and NaN is the worst score. So metrics don't depend on the order of candidates, and an encoder that has
@@ -7,6 +7,7 @@ collapsed to one point scores zero. All shares are in percent.
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -372,3 +373,25 @@ def _search(queries: Items, candidates: Items, relevant: Matches, ks: Sequence[i
         queries=len(ranks),
         candidates=len(candidates.vectors),
     )
+
+
+def mean_ranks(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Ranks (N,) from 1, lowest first; equal values share the mean of their ranks."""
+    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    means: NDArray[np.float64] = ends - (counts - 1) / 2
+    return means[index]
+
+
+def area_under_roc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float | None:
+    """Area under the ROC curve: how often a positive has the higher score (N,), where ties count half.
+
+    From 0 to 1, chance is .5; None without a positive or without a negative.
+    """
+    hits = int(positive.sum())
+    misses = len(positive) - hits
+    if not hits or not misses:
+        return None
+    # The statistic of Mann and Whitney.
+    above = float(mean_ranks(scores)[positive].sum()) - hits * (hits + 1) / 2
+    return above / (hits * misses)

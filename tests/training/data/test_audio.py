@@ -1,3 +1,4 @@
+import math
 import os
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +8,12 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from torch import Tensor
 
 from tests.training.data.sounds import claim_flac_samples, claim_wav_bytes, encode, tagged, tone, wav16
 from training.common.errors import AudioError, AudioTooLargeError, DataError
 from training.common.manifest import Manifest, Record, Rejections
-from training.data.audio import AudioDecoder, AudioLimits, AudioSource, audible, decode_audio
+from training.data.audio import AudioDecoder, AudioLimits, AudioSource, audible, decode_audio, resample
 from training.models.config import AudioPreprocessingConfig
 from training.models.preprocessing import AudioPreprocessing
 
@@ -262,6 +264,52 @@ def test_missing_files_folders_and_what_is_no_file_are_named(tmp_path: Path) -> 
     ):
         with pytest.raises(AudioError, match=reason):
             decode_audio(path, 16_000)
+
+
+RATES = [
+    (44_100, 16_000),
+    (48_000, 16_000),
+    (22_050, 16_000),
+    (8_000, 16_000),
+    (16_000, 44_100),
+    (11_127, 16_000),
+]
+
+
+def sine(frequency: float, rate: int, count: int) -> Tensor:
+    return torch.sin(2 * math.pi * frequency * torch.arange(count, dtype=torch.float64) / rate).float()
+
+
+@pytest.mark.parametrize(("rate", "target"), RATES)
+def test_resampling_keeps_level_time_and_pitch_in_the_band_and_removes_what_is_above(
+    rate: int, target: int
+) -> None:
+    inner = slice(target // 32, -target // 32)
+    for share in (0.03, 0.5, 0.85):
+        frequency = share * min(rate, target) / 2
+        resampled = resample(sine(frequency, rate, rate // 4), rate, target)
+        assert abs(len(resampled) - target / 4) <= 2
+        expected = sine(frequency, target, len(resampled))
+        torch.testing.assert_close(resampled[inner], expected[inner], atol=3e-4, rtol=0)
+    constant = resample(torch.full((rate // 4,), 0.3), rate, target)[inner]
+    torch.testing.assert_close(constant, torch.full_like(constant, 0.3))
+    if rate > target:
+        above = resample(sine(target / 2 * 1.05, rate, rate // 4), rate, target)
+        assert above[inner].abs().max() < 1e-4
+
+
+def test_resampling_leaves_an_impulse_where_it_is_and_takes_any_length() -> None:
+    impulse = torch.zeros(4_410)
+    impulse[2_205] = 1.0
+    resampled = resample(impulse, 44_100, 16_000)
+    assert (len(resampled), resampled.argmax()) == (1_600, 800)
+    torch.testing.assert_close(resampled[801:1_000], resampled[600:800].flip(0)[:199], atol=1e-6, rtol=0)
+    waveform = torch.randn(5, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(resample(waveform, 16_000, 16_000), waveform)
+    for count in (0, 1, 2, 3):
+        resampled = resample(waveform[:count], 44_100, 16_000)
+        assert len(resampled) == math.ceil(count * 160 / 441)
+        assert resampled.isfinite().all()
 
 
 PREPROCESSING = AudioPreprocessing(AudioPreprocessingConfig(mels=20, seconds=0.1))

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.evaluation import retrieval
-from training.evaluation.auc import area_under_roc, mean_ranks
 from training.evaluation.retrieval import (
     Items,
     LabelledVectors,
+    area_under_roc,
     caption_retrieval,
     label_precision,
+    mean_ranks,
     overlap,
     pair_retrieval,
     recall_between,
