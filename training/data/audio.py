@@ -2,9 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -68,8 +66,23 @@ def decode_audio(
         AudioError: The format is unsupported, or the file is damaged or empty.
     """
     limits = limits or AudioLimits()
+    content = _read(source, limits)
+    start = _tag_length(content)
+    # libsndfile would also try about twenty formats whose parsers are less tested.
+    form = _format(content[start : start + 12])
+    if form is None:
+        raise AudioError(
+            "The file is not a sound that can be read: give WAV, FLAC, OGG (Vorbis or Opus) or MP3."
+        )
+    try:
+        stream = _Stream(BytesIO(content[start:]))
+    except soundfile.LibsndfileError as error:
+        raise AudioError(
+            f"The {form} file is damaged or coded in a way that cannot be read: save it anew, as WAV or FLAC."
+        ) from error
     longest = limits.max_seconds if seconds is None else min(seconds, limits.max_seconds)
-    with _opened(source, limits) as (form, stream):
+    with stream:
+        _check(form, stream, limits)
         mono = _decode(stream, form, ceil(longest * stream.samplerate))
     if not len(mono):
         raise AudioError(f"The {form} file has no samples.")
@@ -85,27 +98,6 @@ class _Stream(soundfile.SoundFile):
 
     def seekable(self) -> bool:
         return False
-
-
-@contextmanager
-def _opened(source: bytes | Path, limits: AudioLimits) -> Iterator[tuple[str, _Stream]]:
-    content = _read(source, limits)
-    start = _tag_length(content)
-    # libsndfile would also try about twenty formats whose parsers are less tested.
-    form = _format(content[start : start + 12])
-    if form is None:
-        raise AudioError(
-            "The file is not a sound that can be read: give WAV, FLAC, OGG (Vorbis or Opus) or MP3."
-        )
-    try:
-        stream = _Stream(BytesIO(content[start:]))
-    except soundfile.LibsndfileError as error:
-        raise AudioError(
-            f"The {form} file is damaged or coded in a way that cannot be read: save it anew, as WAV or FLAC."
-        ) from error
-    with stream:
-        _check(form, stream, limits)
-        yield form, stream
 
 
 def _decode(stream: _Stream, form: str, most: int) -> NDArray[np.float32]:
@@ -274,13 +266,6 @@ class AudioDecoder:
 class AudioSource:
     """Sounds by their record's row in the manifest.
 
-    A loader requests the sounds of the images that it could read, and keeps the items that have both:
-
-        images, kept = image_source.load(places)
-        spectrograms, heard = audio_source.load(manifest_rows[kept])
-
-    `places` index the readable images: `manifest_rows = numpy.array(image_source.readable)[places]`.
-
     Attributes:
         cache_bytes: Maximum size of the cache in bytes.
 
@@ -311,15 +296,18 @@ class AudioSource:
         """
         numbers = rows.tolist()
         spectrograms, kept = [], []
-        for place, found in enumerate(self._pool.map(self._spectrogram, numbers)):
-            if isinstance(found, Tensor):
-                spectrograms.append(found)
-                kept.append(place)
+        for index, (row, decoded) in enumerate(
+            zip(numbers, self._pool.map(self._spectrogram, numbers), strict=True)
+        ):
+            if isinstance(decoded, Tensor):
+                spectrograms.append(decoded)
+                kept.append(index)
                 if self._cached is not None:
-                    self._cached[numbers[place]] = found
-            elif numbers[place] not in self._broken:
-                self._broken.add(numbers[place])
-                self._reject(numbers[place], found)
+                    self._cached[row] = decoded
+            elif row not in self._broken:
+                self._broken.add(row)
+                record = self._decoder.manifest.records[row]
+                self._rejections.add(record.line, f"{record.audio or record.image}: {decoded}".rstrip("."))
         if not spectrograms:
             raise self._rejections.error("No sound of a whole batch can be read: mend the data.")
         return pad_spectrograms(spectrograms), kept
@@ -337,9 +325,5 @@ class AudioSource:
         self._pool.shutdown(cancel_futures=True)
 
     def _spectrogram(self, row: int) -> Tensor | AudioError:
-        known = None if self._cached is None else self._cached.get(row)
-        return self._decoder.decode(row) if known is None else known
-
-    def _reject(self, row: int, error: AudioError) -> None:
-        record = self._decoder.manifest.records[row]
-        self._rejections.add(record.line, f"{record.audio or record.image}: {error}".rstrip("."))
+        cached = None if self._cached is None else self._cached.get(row)
+        return self._decoder.decode(row) if cached is None else cached

@@ -212,6 +212,12 @@ class EmbeddedManifest:
             owners.setdefault(text, set()).update(alike[pictures[owner]])
         return [sorted(owners[text]) for text in self.texts]
 
+    def described(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[list[int]]]:
+        """Rows of records with texts; by text, the position among these of its record and of all matches."""
+        rows, owner = np.unique(self.text_owner, return_inverse=True)
+        position = {row: number for number, row in enumerate(rows.tolist())}
+        return rows, owner, [[position[row] for row in m if row in position] for m in self.text_matches()]
+
 
 def embed_manifest(
     encoder: ImageTextEncoder,
@@ -241,7 +247,9 @@ def embed_manifest(
             f"{manifest.folder} has no images in this split; choose another split or data folder."
         )
     texts = texts and "text" in encoder.modalities
-    marked = [_marked(record, row, marks) if texts else () for row, record in enumerate(manifest.records)]
+    marked: list[Sequence[str]] = [record.texts if texts else () for record in manifest.records]
+    if marks is not None:
+        marked = [marks.mark_texts(each, row) for row, each in enumerate(marked)]
     distinct = list(dict.fromkeys(text for texts_of in marked for text in texts_of))
     pairs = None
     if distinct and isinstance(encoder, Encoder) and encoder.pair_attention is not None:
@@ -290,10 +298,6 @@ def embed_manifest(
         pair_scores=None if scores is None else scores[:, columns],
         pictures=tuple(pictures),
     )
-
-
-def _marked(record: Record, row: int, marks: Marks | None) -> Sequence[str]:
-    return record.texts if marks is None else marks.mark_texts(record.texts, row)
 
 
 def _prepared_images(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from training.common.record import Record
 from training.evaluation.similarity import Vectors, similarity
 from training.models.config import Modality
 
@@ -56,6 +57,17 @@ class LabelledVectors:
     labels: Sequence[Collection[str]]
     ids: Sequence[str] = ()
     groups: Sequence[str | None] = ()
+
+
+def labelled_vectors(vectors: Vectors, records: Sequence[Record], rows: Sequence[int]) -> LabelledVectors:
+    """The vectors (N, D) of records at some rows, with their labels, ids and patients."""
+    chosen = [records[row] for row in rows]
+    return LabelledVectors(
+        vectors=vectors[rows],
+        labels=[record.labels for record in chosen],
+        ids=[record.id for record in chosen],
+        groups=[record.group for record in chosen],
+    )
 
 
 @dataclass(frozen=True, slots=True)
