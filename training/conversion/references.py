@@ -182,7 +182,8 @@ def _clip_tokenizer(published: Any) -> transformers.CLIPTokenizer:
     pieces = [*letters, *(letter + "</w>" for letter in letters), *("".join(pair) for pair in merges)]
     pieces += ["<|startoftext|>", "<|endoftext|>"]
     numbers = {piece: number for number, piece in enumerate(pieces)}
-    return transformers.CLIPTokenizer(numbers, [tuple(pair) for pair in merges])
+    pairs: list[Any] = [tuple(pair) for pair in merges]
+    return transformers.CLIPTokenizer(numbers, pairs)
 
 
 class _Weights(dict[str, Tensor]):

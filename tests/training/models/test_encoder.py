@@ -134,14 +134,6 @@ def test_vectors_have_unit_length_and_do_not_depend_on_the_batch() -> None:
         np.testing.assert_allclose(np.concatenate(alone), vectors, atol=1e-5)
 
 
-def test_says_which_texts_were_cut() -> None:
-    encoder = Encoder(tiny_model().eval(), tiny_preprocessing(text={"max_tokens": 8}))
-    embedded = encoder.embed_texts(["x", TEXTS[1]])
-    assert embedded.truncations[0] is None
-    assert embedded.truncations[1] is not None
-    assert embedded.truncations[1].kept == 8
-
-
 def test_a_model_in_training_goes_on_training() -> None:
     model = tiny_model(tiny_config(text="bert")).train()
     before = copy.deepcopy(model.state_dict())
