@@ -189,10 +189,6 @@ def test_what_is_no_sound_is_named(content: bytes, reason: str) -> None:
         decode_audio(content, 16_000)
 
 
-def test_a_float_beyond_full_scale_stays_what_it_is() -> None:
-    assert decode_audio(encode(np.array([1.5, -3.0]), coding="FLOAT"), 16_000).tolist() == [1.5, -3.0]
-
-
 @pytest.mark.parametrize(("form", "coding"), [*FORMATS[:8], *LOSSY])
 def test_a_cut_file_is_read_as_far_as_it_goes(form: str, coding: str) -> None:
     content = encode(hiss(4.0), 16_000, form, coding)
@@ -302,7 +298,7 @@ def test_resampling_leaves_an_impulse_where_it_is_and_takes_any_length() -> None
     impulse = torch.zeros(4_410)
     impulse[2_205] = 1.0
     resampled = resample(impulse, 44_100, 16_000)
-    assert (len(resampled), resampled.argmax()) == (1_600, 800)
+    assert (len(resampled), int(resampled.argmax())) == (1_600, 800)
     torch.testing.assert_close(resampled[801:1_000], resampled[600:800].flip(0)[:199], atol=1e-6, rtol=0)
     waveform = torch.randn(5, generator=torch.Generator().manual_seed(0))
     assert torch.equal(resample(waveform, 16_000, 16_000), waveform)

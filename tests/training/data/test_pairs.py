@@ -137,27 +137,7 @@ def test_mask_marks_texts_that_belong_to_another_image_of_the_batch() -> None:
     expected = [[1, 1, 0, 1], [0, 1, 0, 1], [0, 0, 1, 0], [0, 1, 1, 1]]
     assert mask is not None
     assert mask.to(torch.int64).tolist() == expected
-
-
-def test_no_mask_when_every_text_is_of_one_image() -> None:
     assert positive_mask([r.texts for r in records(4)], ("0/1", "1/0", "2/2", "3/0")) is None
-
-
-def test_parts_of_a_batch_are_its_rows() -> None:
-    shared = [record(number, f"{number // 2}", f"{number}") for number in range(12)]
-    sampler = PairSampler(shared, 6, seed=3)
-    masks = 0
-    for epoch in range(4):
-        whole = sampler.draw(epoch, 1)
-        for first in (0, 3):
-            part = sampler.draw(epoch, 1, slice(first, first + 3))
-            assert part.rows.tolist() == whole.rows[first : first + 3].tolist()
-            assert part.texts == whole.texts[first : first + 3]
-            assert (part.positive_mask is None) == (whole.positive_mask is None)
-            if whole.positive_mask is not None and part.positive_mask is not None:
-                assert torch.equal(part.positive_mask, whole.positive_mask[first : first + 3])
-                masks += 1
-    assert masks
 
 
 def test_a_report_is_all_texts_of_an_image_in_their_order() -> None:

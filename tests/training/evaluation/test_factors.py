@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from training.common.manifest import Record, Rejections
 from training.evaluation.embedding import EmbeddedManifest, EmbeddedSounds
 from training.evaluation.factors import LinearProbe, label_factors, metadata_factors, read_factors
-from training.evaluation.similarity import as_blades, similarity
 
 Vectors = NDArray[np.float32]
 
@@ -113,26 +112,6 @@ def test_images_without_texts_take_part_by_their_image(embedded: EmbeddedManifes
     assert {reading.text for reading in read_factors(none)} == {None}
 
 
-@pytest.mark.slow
-def test_blades_are_read_alike(embedded: EmbeddedManifest) -> None:
-    second = np.zeros((200, 1, 32), dtype=np.float32)
-    second[:, 0, 31] = 1
-
-    def blades(vectors: Vectors) -> Vectors:
-        wide = np.pad(vectors, ((0, 0), (0, 16)))
-        return as_blades(np.concatenate([wide, second.repeat(len(wide) // 200, axis=0)[:, 0]], axis=1), 2)
-
-    pairs = replace(
-        embedded,
-        image_vectors=blades(embedded.image_vectors),
-        text_vectors=blades(embedded.text_vectors),
-    )
-    # A constant second vector leaves the similarity of the first ones.
-    for one, two in zip(read_factors(embedded), read_factors(pairs), strict=True):
-        assert one.image == pytest.approx(two.image)
-        assert one.text == pytest.approx(two.text)
-
-
 def test_many_records_are_sampled(embedded: EmbeddedManifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.evaluation.factors._MAX_RECORDS", 120)
     found = {reading.name: reading for reading in read_factors(embedded)}
@@ -231,15 +210,6 @@ def test_what_is_in_the_vectors_is_read(classes: int) -> None:
     assert accuracy(vectors, codes, classes) > 0.95
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("classes", [2, 4])
-def test_what_is_not_there_is_read_at_chance(classes: int) -> None:
-    found = [
-        accuracy(*separable(240, classes, strength=0.0, seed=seed), classes=classes) for seed in range(8)
-    ]
-    assert np.mean(found) == pytest.approx(1 / classes, abs=0.04)
-
-
 def test_a_small_share_of_the_variance_is_enough() -> None:
     rng = np.random.default_rng(0)
     codes = rng.integers(2, size=200)
@@ -283,19 +253,6 @@ def test_unknown_items_change_little() -> None:
     vectors, codes = separable(300, 3, strength=6.0)
     codes[::3] = -1
     assert accuracy(vectors, codes, 3) > 0.9
-
-
-def test_blades_are_read_by_their_own_similarity() -> None:
-    rng = np.random.default_rng(0)
-    codes = rng.integers(3, size=150)
-    planes = np.stack([np.eye(3, 8)[codes], np.eye(3, 8, k=4)[codes]], axis=1)
-    columns, triangle = np.linalg.qr((planes + 0.15 * rng.normal(size=planes.shape)).transpose(0, 2, 1))
-    columns[..., 0] *= np.sign(np.linalg.det(triangle))[:, None]
-    bases = columns.transpose(0, 2, 1).astype(np.float32)
-    kernel = similarity(bases, bases).astype(np.float64)
-    found = LinearProbe(kernel, [None] * 150).balanced_accuracy(codes, 3)
-    assert found is not None
-    assert found > 0.95
 
 
 def test_too_few_items_and_a_class_of_one_group_are_no_measurement() -> None:

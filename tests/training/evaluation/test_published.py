@@ -37,13 +37,6 @@ def test_results_are_found_however_the_data_set_is_written() -> None:
     assert published_results("flickr8k") is published_results("") is None
 
 
-def test_the_averages_of_chexpert_8x200() -> None:
-    known = published_results("chexpert8x200")
-    assert known is not None
-    averages = {result.method: result.figures["mean"] for result in known[1]}
-    assert averages == {"chance": 12.5, "ConVIRT": 48.3, "InfoNCE": 48.6, "ReCo": 51.5}
-
-
 @pytest.mark.parametrize(
     ("images", "queries", "same"),
     [(1600, (80, 40), True), (1600, (1600, 8), False), (1600, (80, 8), False), (200, (80, 40), False)],
@@ -72,8 +65,3 @@ def test_flickr30k_is_a_thousand_images_of_five_captions(
     images: int, captions: tuple[int, int], texts: frozenset[int], same: bool
 ) -> None:
     assert (_differs("flickr30k", _report(images, captions), texts) is None) == same
-
-
-def test_labels_are_no_captions() -> None:
-    assert _differs("flickr30k", _report(1000, labels=(1000, 5000)))
-    assert _differs("chexpert8x200", _report(1600, captions=(80, 40)))
