@@ -271,9 +271,9 @@ def _bert_text(weights: _Weights, ids: Tensor, padding: int, *, mean: bool) -> T
     roberta, mask = len(segments) == 1, ids != padding
     eps = _OWN_EPS if roberta else _BERT_EPS
     # RoBERTa counts positions from the padding id.
-    places = mask.cumsum(dim=1) * mask + padding if roberta else torch.arange(ids.shape[1]).expand_as(ids)
+    positions = mask.cumsum(dim=1) * mask + padding if roberta else torch.arange(ids.shape[1]).expand_as(ids)
     hidden = model["embeddings.word_embeddings.weight"][ids] + segments[0]
-    hidden = hidden + model["embeddings.position_embeddings.weight"][places]
+    hidden = hidden + model["embeddings.position_embeddings.weight"][positions]
     hidden = model.norm("embeddings.LayerNorm", hidden, eps)
     seen = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)[:, None, None]
     for block in model.blocks("encoder.layer."):

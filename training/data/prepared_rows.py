@@ -186,8 +186,8 @@ class RowWriter:
         Raises:
             OSError: The disk has too little space.
         """
-        known = (self.entries[file.path] for file in files if file.path in self.entries)
-        changed = [entry for entry in known if entry.row is not None]
+        cached = (self.entries[file.path] for file in files if file.path in self.entries)
+        changed = [entry for entry in cached if entry.row is not None]
         needed = (len(files) - len(changed)) * self._row_bytes
         free = shutil.disk_usage(self._rows).free
         if needed > _SHARE_OF_DISK * free:
@@ -401,15 +401,15 @@ def _on_disk(maker: RowMaker, reject: Reject, show_progress: bool) -> PreparedRo
     if _missing(files, entries):
         entries = _filled(maker, cache, files, reject_once, show_progress)
     _note_use(cache.folder, maker.folder)
-    readable, places = [], []
+    readable, indices = [], []
     for row, file in enumerate(files):
         entry = entries[file.path]
         if entry.row is None:
             reject_once(row, entry.reason)
         else:
             readable.append(row)
-            places.append(entry.row)
-    return PreparedRows(cache.map(), readable, np.array(places, dtype=np.int64))
+            indices.append(entry.row)
+    return PreparedRows(cache.map(), readable, np.array(indices, dtype=np.int64))
 
 
 def image_files(manifest: Manifest) -> list[SourceFile]:

@@ -64,10 +64,10 @@ class LinearProbe:
             return None
         predicted = np.full(len(codes), -1)
         for fold in self._folds:
-            known = codes[fold.fitted]
-            if len(set(known.tolist()) - {-1}) < classes:
+            fitted = codes[fold.fitted]
+            if len(set(fitted.tolist()) - {-1}) < classes:
                 return None
-            predicted[fold.held_out] = _predict(fold, known, classes)
+            predicted[fold.held_out] = _predict(fold, fitted, classes)
         recalls = [(predicted[codes == code] == code).mean() for code in range(classes)]
         return float(np.mean(recalls))
 
@@ -77,7 +77,7 @@ def _fold_numbers(groups: Sequence[str | None]) -> Codes:
     names = [("alone", row) if group is None else ("group", group) for row, group in enumerate(groups)]
     distinct = list(dict.fromkeys(names))
     order = np.random.default_rng(_SEED).permutation(len(distinct))
-    fold_of = {name: int(place) % _FOLDS for name, place in zip(distinct, order, strict=True)}
+    fold_of = {name: int(rank) % _FOLDS for name, rank in zip(distinct, order, strict=True)}
     return np.array([fold_of[name] for name in names], dtype=np.int64)
 
 
@@ -94,12 +94,12 @@ def _fold(kernel: Matrix, out: NDArray[np.bool_]) -> _Fold:
     return _Fold(fitted, held_out, values.clip(min=0.0), vectors, to_held_out, scale)
 
 
-def _predict(fold: _Fold, known: Codes, classes: int) -> Codes:
+def _predict(fold: _Fold, codes: Codes, classes: int) -> Codes:
     """Predicted class of each held-out item."""
-    targets = np.zeros((len(known), classes))
-    targets[known >= 0, known[known >= 0]] = 1.0
+    targets = np.zeros((len(codes), classes))
+    targets[codes >= 0, codes[codes >= 0]] = 1.0
     # The targets of items of unknown class are 0.
-    targets[known >= 0] -= targets[known >= 0].mean(axis=0)
+    targets[codes >= 0] -= targets[codes >= 0].mean(axis=0)
     turned = fold.vectors.T @ targets
     fits = []
     for strength in _STRENGTHS:
@@ -107,9 +107,9 @@ def _predict(fold: _Fold, known: Codes, classes: int) -> Codes:
         weights = fold.vectors @ (shrunk[:, None] * turned)
         # Leave-one-out residuals.
         missed = weights / ((fold.vectors**2) @ shrunk)[:, None]
-        fits.append((float((missed[known >= 0] ** 2).mean()), weights, targets - missed))
+        fits.append((float((missed[codes >= 0] ** 2).mean()), weights, targets - missed))
     _, weights, left_out = min(fits, key=lambda fit: fit[0])
-    means = np.stack([left_out[known == code].mean(axis=0) for code in range(classes)])
+    means = np.stack([left_out[codes == code].mean(axis=0) for code in range(classes)])
     scores = fold.to_held_out @ weights
     nearest: Codes = ((scores[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
     return nearest
@@ -195,11 +195,11 @@ def metadata_factors(records: Sequence[Record]) -> list[Factor]:
 
 def label_factors(records: Sequence[Record]) -> list[Factor]:
     """One factor per label that enough labelled images have and enough don't have."""
-    known = np.array([bool(record.labels) for record in records])
+    labelled = np.array([bool(record.labels) for record in records])
     factors = []
     for label in sorted({label for record in records for label in record.labels}):
         codes = np.array([int(label in record.labels) for record in records], dtype=np.int64)
-        codes[~known] = -1
+        codes[~labelled] = -1
         if min((codes == 0).sum(), (codes == 1).sum()) >= _MIN_PER_VALUE:
             factors.append(Factor("labels", codes, 2))
     return factors

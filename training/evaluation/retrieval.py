@@ -199,8 +199,8 @@ def label_precision(
     column = {k: number for number, k in enumerate(ks)}
     having = {name: np.array([name in labels for labels in queries.labels], dtype=bool) for name in names}
 
-    def percent(found: NDArray[np.int64], k: int, chosen: NDArray[np.bool_] | bool = True) -> float | None:
-        measured = found[(totals >= k) & chosen] / k
+    def percent(hits: NDArray[np.int64], k: int, chosen: NDArray[np.bool_] | bool = True) -> float | None:
+        measured = hits[(totals >= k) & chosen] / k
         return 100 * float(measured.mean()) if measured.size else None
 
     return LabelPrecision(
@@ -281,8 +281,8 @@ def _hits_at(scores: Vectors, hits: NDArray[np.bool_], k: int) -> NDArray[np.int
         return np.zeros(len(scores), dtype=np.int64)
     last = np.partition(scores, scores.shape[1] - k, axis=1)[:, -k, None]
     above, tied = scores > last, scores == last
-    places = k - above.sum(axis=1) - (tied & ~hits).sum(axis=1)
-    counts: NDArray[np.int64] = (above & hits).sum(axis=1) + np.maximum(0, places)
+    left = k - above.sum(axis=1) - (tied & ~hits).sum(axis=1)
+    counts: NDArray[np.int64] = (above & hits).sum(axis=1) + np.maximum(0, left)
     return counts
 
 
@@ -364,12 +364,12 @@ def recall_between(
         for owner in owners:
             rows_of.setdefault(owner, []).append(row)
     matches = [sorted({row for owner in owners for row in rows_of.get(owner, ())}) for owners in first.owners]
-    kept = [row for row, found in enumerate(matches) if found]
+    kept = [row for row, columns in enumerate(matches) if columns]
     if not kept:
         return None
-    columns = sorted({column for found in matches for column in found})
-    place = {column: number for number, column in enumerate(columns)}
-    forward = [[place[column] for column in matches[row]] for row in kept]
+    columns = sorted({column for row in kept for column in matches[row]})
+    position = {column: number for number, column in enumerate(columns)}
+    forward = [[position[column] for column in matches[row]] for row in kept]
     a = Items(first.modality, first.vectors[kept], ())
     b = Items(second.modality, second.vectors[columns], ())
     return _search(a, b, forward, ks), _search(b, a, _transposed(forward, len(columns)), ks)

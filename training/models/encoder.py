@@ -121,8 +121,8 @@ class Encoder(ImageInput):
             raise RecipeError("This encoder compares images and texts by their vectors.")
         regions, words = _padded(images, self.device), _padded(texts, self.device)
         with torch.inference_mode():
-            found = pair_similarities(*regions, *words, self.pair_attention)
-        scores: NDArray[np.float32] = found.cpu().numpy()
+            similarities = pair_similarities(*regions, *words, self.pair_attention)
+        scores: NDArray[np.float32] = similarities.cpu().numpy()
         return scores
 
     def _image_features(self, images: Pixels) -> ModalityFeatures:
