@@ -25,6 +25,7 @@ from training.imaging.processes.file_decoder import FileDecoder
 from training.models.config import Modality
 from training.models.encoder import Encoder
 from training.models.image_input import Pixels
+from training.models.text_input import TextEmbeddings
 
 Item = TypeVar("Item")
 _PREFETCH_BATCHES = 2
@@ -117,36 +118,16 @@ def embed_sounds(
     )
 
 
-class EmbeddedTexts(Protocol):
-    """Unit vectors (B, D) of texts and their truncations."""
-
-    @property
-    def vectors(self) -> Vectors:
-        """(B, D)."""
-
-    @property
-    def truncations(self) -> Sequence[object | None]:
-        """One entry per text; None if it wasn't cut."""
-
-
 class ImageTextEncoder(Protocol):
     """Encoder of images and texts; `training.models.encoder.Encoder` explains the attributes."""
+
+    blades: int
+    unsigned: bool
+    modalities: frozenset[Modality]
 
     @property
     def dim(self) -> int:
         """Width D of the vectors."""
-
-    @property
-    def blades(self) -> int:
-        """How many vectors one is made of."""
-
-    @property
-    def unsigned(self) -> bool:
-        """Whether the sign of a vector is free."""
-
-    @property
-    def modalities(self) -> frozenset[Modality]:
-        """What can be embedded."""
 
     @property
     def min_image_side(self) -> int | None:
@@ -158,7 +139,7 @@ class ImageTextEncoder(Protocol):
     def embed_images(self, images: Pixels) -> Vectors:
         """Unit vectors (B, D) of prepared images (B, 3, S, S)."""
 
-    def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         """Unit vectors of texts."""
 
 

@@ -90,11 +90,6 @@ class LabelPrecision:
     queries: int
     short: Mapping[int, int] = field(default_factory=dict)
 
-    @property
-    def mean(self) -> float | None:
-        """Mean over the measured k."""
-        return mean_of(self.precision.values())
-
 
 def mean_of(values: Collection[float | None]) -> float | None:
     """Mean of the values that aren't None, if any."""

@@ -47,7 +47,6 @@ EVERY = pytest.mark.parametrize("make", [*folders.OF_IMAGES_AND_TEXTS, *folders.
 def test_a_bundle_gives_the_vectors_of_transformers(make: Make, tmp_path: Path) -> None:
     make(tmp_path / "model")
     made = converted(tmp_path)
-    assert made.parity is not None
     assert made.parity.images > LOWEST_COSINE
     encoder = load_encoder(tmp_path / "bundle", "cpu")
     vectors = encoder.embed_images(np.stack([encoder.prepare_image(i) for i in made_images().values()]))
@@ -79,7 +78,6 @@ def test_a_siglip_without_a_tokenizer_searches_by_images_alone(tmp_path: Path) -
     for file in ("spiece.model", "tokenizer_config.json"):
         (tmp_path / "model" / file).unlink()
     made = converted(tmp_path)
-    assert made.parity is not None
     assert made.parity.images > LOWEST_COSINE
     assert made.bundle.config.text is None
     assert load_encoder(tmp_path / "bundle", "cpu").modalities == {"image"}
@@ -269,7 +267,7 @@ def test_other_files_of_weights_are_nothing_to_a_model(tmp_path: Path) -> None:
     weights = load_file(tmp_path / "model" / "model.safetensors")
     others = {f"visual.{name}": value for name, value in weights.items()} | {"ln_final.weight": torch.ones(2)}
     save_file(others, tmp_path / "model" / "open_clip_model.safetensors")
-    assert converted(tmp_path).parity is not None
+    converted(tmp_path)
 
 
 @pytest.mark.parametrize("source", ["a--b", "foo..bar", "x/y.git", "config.json"])

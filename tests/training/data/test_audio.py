@@ -47,17 +47,17 @@ def test_samples_come_back_and_channels_are_averaged(
 ) -> None:
     samples = np.random.default_rng(0).uniform(-0.9, 0.9, size=(500, channels))
     content = encode(samples, 22_050, form, coding)
-    found = decode_audio(content, 22_050)
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), samples.mean(axis=1), atol=atol, rtol=0)
+    actual = decode_audio(content, 22_050)
+    assert actual.dtype == torch.float32
+    np.testing.assert_allclose(actual.numpy(), samples.mean(axis=1), atol=atol, rtol=0)
 
 
 @pytest.mark.parametrize(("form", "coding"), FORMATS)
 def test_a_tone_keeps_its_pitch_level_and_length_at_another_rate(form: str, coding: str) -> None:
     content = encode(tone(1_000, 0.5, 48_000), 48_000, form, coding)
-    found = decode_audio(content, 16_000).numpy()
-    assert len(found) == 8_000
-    inner = found[1_600:6_400]
+    actual = decode_audio(content, 16_000).numpy()
+    assert len(actual) == 8_000
+    inner = actual[1_600:6_400]
     spectrum = np.abs(np.fft.rfft(inner * np.hanning(4_800)))
     assert int(spectrum.argmax()) * 16_000 / 4_800 == pytest.approx(1_000)
     np.testing.assert_allclose(inner, tone(1_000, 0.5)[1_600:6_400], atol=0.03)
@@ -81,8 +81,8 @@ def test_a_file_its_bytes_and_other_threads_give_the_same(
     (tmp_path / "a").write_bytes(content)
     expected = decode_audio(content, 16_000)
     with ThreadPoolExecutor(8) as pool:
-        for found in pool.map(lambda _: decode_audio(tmp_path / "a", 16_000), range(40)):
-            assert torch.equal(found, expected)
+        for actual in pool.map(lambda _: decode_audio(tmp_path / "a", 16_000), range(40)):
+            assert torch.equal(actual, expected)
     assert capfd.readouterr() == ("", "")
 
 
@@ -90,8 +90,8 @@ def test_a_file_its_bytes_and_other_threads_give_the_same(
 @pytest.mark.parametrize(("form", "coding"), FORMATS)
 def test_a_tag_before_the_sound_changes_nothing(form: str, coding: str, footer: bool) -> None:
     content = encode(tone(440), 16_000, form, coding)
-    found = tagged(content, footer=footer)
-    assert torch.equal(decode_audio(found, 16_000), decode_audio(content, 16_000))
+    actual = tagged(content, footer=footer)
+    assert torch.equal(decode_audio(actual, 16_000), decode_audio(content, 16_000))
 
 
 @pytest.mark.parametrize("claimed", [0, 1_600, 1_601, 16_000 * 600])
@@ -192,9 +192,9 @@ def test_what_is_no_sound_is_named(content: bytes, reason: str) -> None:
 @pytest.mark.parametrize(("form", "coding"), [*FORMATS[:8], *LOSSY])
 def test_a_cut_file_is_read_as_far_as_it_goes(form: str, coding: str) -> None:
     content = encode(hiss(4.0), 16_000, form, coding)
-    found = decode_audio(content[: len(content) * 3 // 4], 16_000)
-    assert 1.9 * 16_000 < len(found) < 3.5 * 16_000
-    torch.testing.assert_close(found[:16_000], decode_audio(content, 16_000)[:16_000])
+    actual = decode_audio(content[: len(content) * 3 // 4], 16_000)
+    assert 1.9 * 16_000 < len(actual) < 3.5 * 16_000
+    torch.testing.assert_close(actual[:16_000], decode_audio(content, 16_000)[:16_000])
 
 
 def test_a_cut_or_changed_flac_file_is_refused() -> None:
@@ -212,11 +212,11 @@ def test_a_lost_page_of_ogg_is_passed_over_and_nothing_is_heard_twice(coding: st
     pages = [place for place in range(len(content)) if content.startswith(b"OggS", place)]
     lost = pages[len(pages) // 2]
     whole = decode_audio(content, 16_000)
-    found = decode_audio(content[:lost] + b"lost" + content[lost + 4 :], 16_000)
+    actual = decode_audio(content[:lost] + b"lost" + content[lost + 4 :], 16_000)
     assert len(whole) == 96_000
-    assert len(whole) - 2 * 16_000 < len(found) < len(whole) - 8_000
-    assert torch.equal(found[:24_000], whole[:24_000])
-    torch.testing.assert_close(found[-8_000:], whole[-8_000:], atol=1e-3, rtol=0)
+    assert len(whole) - 2 * 16_000 < len(actual) < len(whole) - 8_000
+    assert torch.equal(actual[:24_000], whole[:24_000])
+    torch.testing.assert_close(actual[-8_000:], whole[-8_000:], atol=1e-3, rtol=0)
 
 
 def broken(content: bytes, rng: np.random.Generator) -> bytes:
@@ -238,13 +238,13 @@ def test_broken_files_are_sounds_or_refused(form: str, coding: str) -> None:
     refused = 0
     for _ in range(40):
         try:
-            found = decode_audio(broken(content, rng), 16_000, limits)
+            actual = decode_audio(broken(content, rng), 16_000, limits)
         except AudioError as error:
             refused += 1
             assert str(error).endswith(".")
         else:
-            assert 0 < len(found) <= 5 * 16_000
-            assert found.isfinite().all()
+            assert 0 < len(actual) <= 5 * 16_000
+            assert actual.isfinite().all()
     assert 0 < refused < 40
 
 

@@ -53,9 +53,9 @@ def test_frames_tell_where_what_a_changed_image_shows_comes_from(view: int) -> N
     inside = ((seen > 3) & (seen < side - 4)).all(dim=1)
     assert inside.sum() > 30
     points = torch.cat((seen.flip(1) + 0.5, torch.full((len(seen), 1), float(side))), dim=1) / side
-    found = (change.frames(batch, 3, view=view) @ points.unsqueeze(2)).squeeze(2)
+    actual = (change.frames(batch, 3, view=view) @ points.unsqueeze(2)).squeeze(2)
     expected = torch.tensor([column + 0.5, row + 0.5]) / side
-    torch.testing.assert_close(found[inside], expected.expand_as(found)[inside], rtol=0, atol=0.15 / side)
+    torch.testing.assert_close(actual[inside], expected.expand_as(actual)[inside], rtol=0, atol=0.15 / side)
 
 
 def test_images_at_some_places_of_a_batch_have_the_frames_of_these() -> None:
@@ -176,8 +176,8 @@ def test_a_crop_that_never_fits_is_the_largest_in_the_middle(
     ratio: tuple[float, float], kept: tuple[float, float]
 ) -> None:
     config = AugmentationConfig(crop_scale=(0.9999, 1.0), crop_ratio=ratio)
-    found, start = drawn_crops(config, 100)
-    central = (found - torch.tensor(kept)).abs().max(dim=1).values < 1e-4
+    actual, start = drawn_crops(config, 100)
+    central = (actual - torch.tensor(kept)).abs().max(dim=1).values < 1e-4
     assert central.sum() >= 95
     middle = (1 - torch.tensor(kept)) / 2
     torch.testing.assert_close(start[central], middle.expand(int(central.sum()), 2), rtol=0, atol=1e-2)

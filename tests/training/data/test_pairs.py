@@ -65,8 +65,8 @@ def test_an_epoch_of_texts_draws_each_text_once_with_its_image(
     assert len(set(texts)) == len(texts) == sum(counts) // batch * batch
     for pairs in drawn:
         assert pairs.turns is not None
-        found = [f"{row}/{turn}" for row, turn in zip(pairs.rows, pairs.turns, strict=True)]
-        assert list(pairs.texts) == found
+        actual = [f"{row}/{turn}" for row, turn in zip(pairs.rows, pairs.turns, strict=True)]
+        assert list(pairs.texts) == actual
 
 
 def test_two_texts_of_an_image_in_a_batch_match_it_both() -> None:
@@ -189,16 +189,16 @@ def _with_negatives(count: int = 24) -> list[Record]:
 def test_each_text_meets_one_of_its_hard_negatives_every_epoch(seed: int) -> None:
     sampler = PairSampler(_with_negatives(), BATCH, seed)
     for epoch in range(5):
-        found = set()
+        actual = set()
         for index in range(sampler.batches_per_epoch):
             pairs = sampler.draw(epoch, index)
             rows = set(pairs.rows.tolist())
             for text, negatives in (("q0", {20}), ("q1", {21, 22}), ("q2", {23})):
                 if text in pairs.texts:
                     assert rows & negatives, (epoch, text)
-                    found.add(text)
+                    actual.add(text)
             assert len(rows) == BATCH
-        assert found == {"q0", "q1", "q2"}
+        assert actual == {"q0", "q1", "q2"}
         assert sorted(rows_of_epoch(sampler, epoch)) == list(range(24))
 
 

@@ -15,14 +15,14 @@ def _report(
     images: int, captions: tuple[int, int] | None = None, labels: tuple[int, int] | None = None
 ) -> EvaluationReport:
     none: dict[str, Any] = {"skipped": 0, "truncated": 0, "geometry": None}
-    found = None
+    actual = None
     if labels is not None:
         by_image, by_text = (LabelPrecision({}, {}, {}, 12.5, queries) for queries in labels)
-        found = LabelRetrieval(by_image, by_text, 50.0)
+        actual = LabelRetrieval(by_image, by_text, 50.0)
     recall = None
     if captions is not None:
         recall = CaptionRetrieval({}, {}, 100.0, 1.0, 1.0, images=captions[0], texts=captions[1])
-    return EvaluationReport(images=images, texts=0, captions=recall, labels=found, **none)
+    return EvaluationReport(images=images, texts=0, captions=recall, labels=actual, **none)
 
 
 def _differs(dataset: str, report: EvaluationReport, texts: frozenset[int] = _FIVE) -> str | None:

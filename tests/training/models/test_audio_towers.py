@@ -109,9 +109,9 @@ def test_ast_is_loaded_from_a_folder_and_computes_what_transformers_does(tmp_pat
     padded = torch.nn.functional.pad(sound, (0, 10), value=4.2677393 / (2 * 4.5689974))
     with torch.no_grad():
         expected = model(input_values=padded.T[None])
-        found = tower(pad_spectrograms([sound]))
-    torch.testing.assert_close(found.pooled, expected.pooler_output, atol=1e-5, rtol=0)
-    torch.testing.assert_close(found.local, expected.last_hidden_state[:, 2:], atol=1e-5, rtol=0)
+        actual = tower(pad_spectrograms([sound]))
+    torch.testing.assert_close(actual.pooled, expected.pooler_output, atol=1e-5, rtol=0)
+    torch.testing.assert_close(actual.local, expected.last_hidden_state[:, 2:], atol=1e-5, rtol=0)
     assert tower.config.pretrained is None
 
 

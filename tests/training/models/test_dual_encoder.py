@@ -216,25 +216,12 @@ def test_local_features_have_a_head_of_their_own_or_share_one_of_their_width() -
 
 
 AST = {"architecture": "audio_spectrogram_transformer"}
-LOVT_TOWER = {"pooling": "attention", "head": {"kind": "mlp", "hidden": 2048, "norm": True}}
 KINDS: dict[str, dict[str, Any]] = {
     **{f"image {name}": {"image": {"architecture": name}} for name in sorted(IMAGE_OPTIONS)},
     **{f"text {name}": {"text": {"architecture": name, "pooling": "eos"}} for name in sorted(TEXT_OPTIONS)},
     "audio": {"text": None, "audio": AST},
     "audio cnn": {"audio": {"architecture": "audio_cnn"}},
-    "blades": {"blades": 3},
     "branches": {"branches": {}, "audio": AST},
-    "branches of conv nets": {"image": {"architecture": "resnet"}, "branches": {"kind": "mlp"}},
-    "LoVT": {
-        "image": {"architecture": "resnet", **LOVT_TOWER},
-        "text": {"architecture": "bert", **LOVT_TOWER},
-        "local_features": True,
-    },
-    "a shared local head": {"local_features": True, "share_local_head": True},
-    "frozen layers": {
-        "image": {"architecture": "vit", "frozen_layers": "all"},
-        "text": {"architecture": "bert", "frozen_layers": 6},
-    },
 }
 
 

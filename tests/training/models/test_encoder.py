@@ -150,9 +150,9 @@ def test_towers_in_bfloat16_give_nearly_the_same_vectors_of_float32() -> None:
     exact, mixed = (Encoder(model, tiny_preprocessing(), in_bfloat16=bf16) for bf16 in (False, True))
     expected = (exact.embed_images(images(exact)), exact.embed_texts(TEXTS).vectors)
     image_head(model).register_forward_hook(lambda _, __, output: kinds.append(output.dtype))
-    found = (mixed.embed_images(images(mixed)), mixed.embed_texts(TEXTS).vectors)
+    actual = (mixed.embed_images(images(mixed)), mixed.embed_texts(TEXTS).vectors)
     assert kinds == [torch.bfloat16]
-    for vectors, others in zip(found, expected, strict=True):
+    for vectors, others in zip(actual, expected, strict=True):
         assert vectors.dtype == np.float32
         assert not np.array_equal(vectors, others)
         assert (vectors * others).sum(axis=1).min() > 0.999
@@ -188,8 +188,8 @@ def test_vectors_alone_define_their_blades_and_orientation(blades: int) -> None:
         image_blades = model.encode_image(pixels).embedding.double().numpy().reshape(5, blades, 12)
         text_blades = model.encode_text(tiny_tokens()).embedding.double().numpy().reshape(-1, blades, 12)
     expected = [[blade_cosine(u, v) for v in text_blades] for u in image_blades]
-    found = [[np.linalg.det(u @ v.T) for v in texts] for u in bases]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    actual = [[np.linalg.det(u @ v.T) for v in texts] for u in bases]
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert np.abs(expected).max() > 1e-3
 
 

@@ -180,10 +180,10 @@ def test_padding_is_no_part_of_the_statistics_of_a_batch_norm() -> None:
 def test_concepts_and_context_are_fused_number_by_number() -> None:
     head, pooled = ConceptHead(6, 3, 4).double(), torch.randn(2, 6, dtype=torch.float64)
     for row, feature in zip(head(pooled), pooled, strict=True):
-        found = [1 / (1 + math.exp(-float(logit))) for logit in head.predict(feature)]
-        concepts = head.of_concepts(pooled.new_tensor(found)).tolist()
+        actual = [1 / (1 + math.exp(-float(logit))) for logit in head.predict(feature)]
+        concepts = head.of_concepts(pooled.new_tensor(actual)).tolist()
         context = head.of_context(feature).tolist()
-        gates = head.gate(pooled.new_tensor([*found, *feature.tolist()])).tolist()
+        gates = head.gate(pooled.new_tensor([*actual, *feature.tolist()])).tolist()
         for place, value in enumerate(row.tolist()):
             share = 1 / (1 + math.exp(-gates[place]))
             sides = [side[place] / math.hypot(*side) for side in (concepts, context)]

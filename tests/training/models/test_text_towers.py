@@ -79,9 +79,9 @@ def test_the_mask_that_a_gpu_gets_is_that_of_a_cpu(
     mask = attended(tokens.attention_mask, causal=backbone.causal)
     with torch.no_grad():
         expected = backbone(tokens.input_ids, tokens.attention_mask).local
-        found = backbone.model(input_ids=tokens.input_ids, attention_mask=mask).last_hidden_state
+        actual = backbone.model(input_ids=tokens.input_ids, attention_mask=mask).last_hidden_state
     real = tokens.attention_mask.bool()
-    torch.testing.assert_close(found[real], expected[real], atol=1e-6, rtol=0)
+    torch.testing.assert_close(actual[real], expected[real], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -168,7 +168,7 @@ def test_the_last_real_state_of_a_gru_follows_the_equations(layers: int) -> None
 def test_read_both_ways_a_state_is_the_mean_of_both(layers: int) -> None:
     """Compared with two networks of one direction, one of which is given the words turned round."""
     both = tiny_gru(layers, bidirectional=True)
-    found = both(IDS, MASK).local
+    actual = both(IDS, MASK).local
     for row, length in enumerate(LENGTHS):
         states = both.words(IDS[row, :length])
         for layer in both.recurrent:
@@ -179,8 +179,8 @@ def test_read_both_ways_a_state_is_the_mean_of_both(layers: int) -> None:
                 alone.load_state_dict({name: layer.get_parameter(f"{name}{suffix}") for name in names})
                 ways.append(alone(turned.unsqueeze(0))[0][0])
             states = (ways[0] + ways[1].flip(0)) / 2
-        torch.testing.assert_close(found[row, :length], states, rtol=0, atol=1e-12)
-        assert not found[row, length:].any()
+        torch.testing.assert_close(actual[row, :length], states, rtol=0, atol=1e-12)
+        assert not actual[row, length:].any()
     assert not both.causal
     assert tiny_gru().causal
 
@@ -203,12 +203,12 @@ def by_words(backbone: TextCNN, ids: list[int]) -> Tensor:
 def test_a_state_of_the_text_cnn_is_what_its_word_and_those_around_it_give() -> None:
     backbone = own("text_cnn", word_width=5, widths=[8, 12], depths=[1, 2])
     assert isinstance(backbone, TextCNN)
-    found = backbone(IDS, MASK).local
-    assert found.shape == (3, 4, 12)
+    actual = backbone(IDS, MASK).local
+    assert actual.shape == (3, 4, 12)
     for row, length in enumerate(LENGTHS):
         expected = by_words(backbone, IDS[row, :length].tolist())
-        torch.testing.assert_close(found[row, :length], expected, rtol=0, atol=1e-12)
-        assert not found[row, length:].any()
+        torch.testing.assert_close(actual[row, :length], expected, rtol=0, atol=1e-12)
+        assert not actual[row, length:].any()
 
 
 def test_defaults_are_those_of_vse_and_of_a_resnet_50() -> None:
