@@ -121,9 +121,17 @@ def embed_sounds(
 class ImageTextEncoder(Protocol):
     """Encoder of images and texts; `training.models.encoder.Encoder` explains the attributes."""
 
-    blades: int
-    unsigned: bool
-    modalities: frozenset[Modality]
+    @property
+    def blades(self) -> int:
+        """How many vectors one is made of."""
+
+    @property
+    def unsigned(self) -> bool:
+        """Whether the sign of a vector is free."""
+
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """What can be embedded."""
 
     @property
     def dim(self) -> int:
