@@ -20,14 +20,15 @@ from training.data.augmentation import Augmentation
 from training.data.image_source import Decoder, open_images
 from training.data.labels import positives
 from training.data.pairs import PairSampler
-from training.evaluation.auc import area_under_roc
-from training.evaluation.embedding import EmbeddedTexts, embed_manifest
+from training.evaluation.embedding import embed_manifest
+from training.evaluation.retrieval import area_under_roc
 from training.evaluation.similarity import Vectors
 from training.models.config import ImagePreprocessingConfig, Modality
 from training.models.encoder import load_image_tower
 from training.models.image_input import Pixels, to_pixels
 from training.models.image_towers import ImageTower, build_image_tower
 from training.models.preprocessing import ImagePreprocessing
+from training.models.text_input import TextEmbeddings
 from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.trainer.batches import Batch, BatchLoader, PixelPreparation, without_missing
 from training.trainer.module_task import ModuleTask, TaskResult, prepare_batch_norm
@@ -185,7 +186,7 @@ class Scorer:
         scores: Vectors = logits.float().cpu().numpy()
         return scores
 
-    def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:  # noqa: ARG002
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:  # noqa: ARG002
         """Refuse: an image classifier reads no texts.
 
         Raises:

@@ -173,14 +173,14 @@ def read_settings(folder: Path) -> OpenClipSettings:
 
 
 def image_preprocessing(settings: OpenClipSettings, size: int | None) -> ImagePreprocessingConfig:
-    """The image preprocessing of a model, with another side in pixels if `size` is given."""
-    given = settings.preprocess_cfg
+    """The image preprocessing of a model, with another side in pixels if `size` is preprocessing."""
+    preprocessing = settings.preprocess_cfg
     return ImagePreprocessingConfig(
         size=size or settings.model_cfg.vision_cfg.image_size,
-        resize="shortest_edge" if given.resize_mode == "shortest" else "squash",
-        mean=given.mean,
-        std=given.std,
-        filter=given.interpolation,
+        resize="shortest_edge" if preprocessing.resize_mode == "shortest" else "squash",
+        mean=preprocessing.mean,
+        std=preprocessing.std,
+        filter=preprocessing.interpolation,
         rounding="even",
     )
 
@@ -279,13 +279,13 @@ def _timm_options(vision: VisionSettings, trunk: Mapping[str, Tensor]) -> dict[s
 
 
 def _timm_heads(name: str) -> int:
-    found = _TIMM_NAME.fullmatch(name)
-    if found is None or found[1] not in _TIMM_HEADS:
+    match = _TIMM_NAME.fullmatch(name)
+    if match is None or match[1] not in _TIMM_HEADS:
         raise RecipeError(
             f"The image tower is timm's {name}, whose attention heads are not known here: models named "
             f"vit_SIZE_patch..., of size {', '.join(_TIMM_HEADS)}, are read."
         )
-    return _TIMM_HEADS[found[1]]
+    return _TIMM_HEADS[match[1]]
 
 
 def _text(
@@ -379,8 +379,8 @@ def _count(weights: Mapping[str, Tensor], prefix: str) -> int:
 
 def _load(model: nn.Module, weights: Mapping[str, Tensor], folder: Path) -> None:
     """Load weights that must match a model exactly."""
-    known = model.state_dict().keys()
-    missing, others = sorted(known - weights.keys()), sorted(weights.keys() - known)
+    expected = model.state_dict().keys()
+    missing, others = sorted(expected - weights.keys()), sorted(weights.keys() - expected)
     if missing or others:
         wrong = f"lack {missing[0]}" if missing else f"have {others[0]}, which is not followed here"
         raise RecipeError(f"The weights in {folder} {wrong}: only vision transformers of open_clip are read.")
@@ -399,14 +399,14 @@ def map_timm_vision(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename weights of timm's vision transformer to those of ViTModel; others keep their names."""
     mapped: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        found = _TIMM_BLOCK.fullmatch(name)
+        match = _TIMM_BLOCK.fullmatch(name)
         if name in _TIMM:
             mapped[_TIMM[name]] = tensor
-        elif found is not None and found[2] == "attn.qkv":
+        elif match is not None and match[2] == "attn.qkv":
             for target, piece in zip("qkv", tensor.chunk(3), strict=True):
-                mapped[f"layers.{found[1]}.attention.{target}_proj.{found[3]}"] = piece
-        elif found is not None and found[2] in _TIMM_PARTS:
-            mapped[f"layers.{found[1]}.{_TIMM_PARTS[found[2]]}.{found[3]}"] = tensor
+                mapped[f"layers.{match[1]}.attention.{target}_proj.{match[3]}"] = piece
+        elif match is not None and match[2] in _TIMM_PARTS:
+            mapped[f"layers.{match[1]}.{_TIMM_PARTS[match[2]]}.{match[3]}"] = tensor
         else:
             mapped[name] = tensor
     return mapped

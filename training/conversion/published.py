@@ -111,10 +111,10 @@ def _check_images(kind: str, folder: Path) -> None:
             "trained apart have two spaces, and neither finds the other: train them together with "
             "`recoquest train`, model.image.pretrained and model.text.pretrained."
         )
-    known = sorted(set(get_args(ImageArchitecture)) - {"clip_resnet"})
-    if kind not in known:
+    kinds = sorted(set(get_args(ImageArchitecture)) - {"clip_resnet"})
+    if kind not in kinds:
         raise RecipeError(
-            f"{folder} holds a model of type {kind!r}: choose one of {', '.join([*COMPOSITES, *known])}."
+            f"{folder} holds a model of type {kind!r}: choose one of {', '.join([*COMPOSITES, *kinds])}."
         )
 
 

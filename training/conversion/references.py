@@ -6,10 +6,8 @@ own names, so that a mistake in one can't hide in the other.
 
 import json
 import math
-import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +19,8 @@ from PIL import Image
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from training.common.errors import RecipeError
 from training.conversion.open_clip import CONFIG_FILE
@@ -42,10 +42,6 @@ _HEAD_WIDTH: Final = 64
 # Quotation marks that ftfy straightens.
 _QUOTES: Final = {ord(mark): "'" for mark in "ʼ‘’‚‛"} | {ord(mark): '"' for mark in "“”„‟"}
 _Activation = Callable[[Tensor], Tensor]
-# Single-character fractions and Roman numerals count as letters here; the parity texts contain none.
-_WORD: Final = re.compile(r"'s|'t|'re|'ve|'m|'ll|'d|[^\W\d_]+|\d|(?:[^\s\w]|_)+")
-_END: Final = "</w>"
-_PADDING: Final = 0
 
 
 class Reference:
@@ -174,8 +170,20 @@ class OpenClipReference:
             padding = {"padding": "max_length", "truncation": True, "max_length": limit}
             ids: Tensor = self._tokenizer(list(texts), return_tensors="pt", **padding)["input_ids"]
             return ids
-        merges = json.loads(self._tokenizer.backend_tokenizer.to_str())["model"]["merges"]
-        return BytePairs((first, last) for first, last in merges)(texts, limit)
+        encoded = _clip_tokenizer(self._tokenizer)(list(texts), truncation=True, max_length=limit)
+        return pad_sequence([torch.tensor(ids) for ids in encoded["input_ids"]], batch_first=True)
+
+
+def _clip_tokenizer(published: Any) -> transformers.CLIPTokenizer:
+    """CLIP's byte-pair tokenizer: ids follow the order bytes, word-ending bytes, merges, start, end."""
+    merges = json.loads(published.backend_tokenizer.to_str())["model"]["merges"]
+    byte_letters: Any = bytes_to_unicode
+    letters = list(byte_letters().values())
+    pieces = [*letters, *(letter + "</w>" for letter in letters), *("".join(pair) for pair in merges)]
+    pieces += ["<|startoftext|>", "<|endoftext|>"]
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    pairs: list[Any] = [tuple(pair) for pair in merges]
+    return transformers.CLIPTokenizer(numbers, pairs)
 
 
 class _Weights(dict[str, Tensor]):
@@ -263,9 +271,9 @@ def _bert_text(weights: _Weights, ids: Tensor, padding: int, *, mean: bool) -> T
     roberta, mask = len(segments) == 1, ids != padding
     eps = _OWN_EPS if roberta else _BERT_EPS
     # RoBERTa counts positions from the padding id.
-    places = mask.cumsum(dim=1) * mask + padding if roberta else torch.arange(ids.shape[1]).expand_as(ids)
+    positions = mask.cumsum(dim=1) * mask + padding if roberta else torch.arange(ids.shape[1]).expand_as(ids)
     hidden = model["embeddings.word_embeddings.weight"][ids] + segments[0]
-    hidden = hidden + model["embeddings.position_embeddings.weight"][places]
+    hidden = hidden + model["embeddings.position_embeddings.weight"][positions]
     hidden = model.norm("embeddings.LayerNorm", hidden, eps)
     seen = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)[:, None, None]
     for block in model.blocks("encoder.layer."):
@@ -298,53 +306,3 @@ def _attend(parts: Iterable[Tensor], heads: int, mask: Tensor | None) -> Tensor:
 
 def _quick_gelu(hidden: Tensor) -> Tensor:
     return hidden * torch.sigmoid(1.702 * hidden)
-
-
-class BytePairs:
-    """CLIP's byte-pair tokenizer: ids follow the order bytes, word-ending bytes, merges, start, end."""
-
-    def __init__(self, merges: Iterable[tuple[str, str]]) -> None:
-        self._letters = _letters()
-        self._ranks = {pair: rank for rank, pair in enumerate(merges)}
-        letters = list(self._letters.values())
-        pieces = [*letters, *(letter + _END for letter in letters), *("".join(pair) for pair in self._ranks)]
-        self._ids = {piece: number for number, piece in enumerate(pieces)}
-        self._start, self._stop = len(pieces), len(pieces) + 1
-
-    def __call__(self, texts: Sequence[str], length: int) -> Tensor:
-        """Ids (B, length) of texts; a text that is cut still ends with the end token."""
-        ids = torch.full((len(texts), length), _PADDING)
-        for row, text in zip(ids, texts, strict=True):
-            words = _WORD.findall(text.lower())
-            found = [self._start, *(number for word in words for number in self._read(word)), self._stop]
-            if len(found) > length:
-                found = [*found[: length - 1], self._stop]
-            row[: len(found)] = torch.tensor(found)
-        return ids
-
-    def _read(self, word: str) -> list[int]:
-        pieces = [self._letters[value] for value in word.encode()]
-        pieces[-1] += _END
-        while known := [pair for pair in pairwise(pieces) if pair in self._ranks]:
-            pieces = _merged(pieces, min(known, key=self._ranks.__getitem__))
-        return [self._ids[piece] for piece in pieces]
-
-
-def _merged(pieces: Sequence[str], pair: tuple[str, str]) -> list[str]:
-    """Merge every occurrence of a pair, from the left."""
-    merged: list[str] = []
-    place = 0
-    while place < len(pieces):
-        here = tuple(pieces[place : place + 2]) == pair
-        merged.append("".join(pair) if here else pieces[place])
-        place += 2 if here else 1
-    return merged
-
-
-def _letters() -> dict[int, str]:
-    """A printable character for each byte; bytes that are printable themselves come first."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [value for value in range(256) if value not in set(printable)]
-    return {value: chr(value) for value in printable} | {
-        value: chr(256 + number) for number, value in enumerate(others)
-    }

@@ -1,1 +1,1 @@
-"""Manifests, images, readers of published data sets, and generated sample data."""
+"""Images, sounds and texts of a training run: decoded, prepared, augmented and drawn as batches."""

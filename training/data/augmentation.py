@@ -49,7 +49,7 @@ class Augmentation:
         self,
         images: Tensor,
         step: int,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
         batch_size: int | None = None,
         *,
         view: int = 0,
@@ -59,20 +59,20 @@ class Augmentation:
         Args:
             images: (b, 3, S, S) in [0, 1].
             step: Number of the step.
-            places: (b,) int64, the images' positions in the batch of the step; None: they are the batch.
-            batch_size: B, with `places`.
+            positions: (b,) int64, the images' positions in the batch of the step; None: they are the batch.
+            batch_size: B, with `positions`.
             view: Number of the view of the same images.
         """
-        draws = self._draw(len(images), step, places, batch_size, view)
+        draws = self._draw(len(images), step, positions, batch_size, view)
         if self.config.moves:
             images = self._warp(images, draws)
         if self.config.brightness:
             factor = 1 + self.config.brightness * _signed(draws["brightness"])
-            images = (images * _beside(images, factor)).clamp(0, 1)
+            images = (images * _per_image(images, factor)).clamp(0, 1)
         if self.config.contrast:
             factor = 1 + self.config.contrast * _signed(draws["contrast"])
             mean = images.mean(dim=(1, 2, 3), keepdim=True)
-            images = (mean + (images - mean) * _beside(images, factor)).clamp(0, 1)
+            images = (mean + (images - mean) * _per_image(images, factor)).clamp(0, 1)
         if self.config.blur_kernel:
             sigma = _between(self.config.blur_sigma, draws["sigma"])
             kernel = (self.config.blur_kernel, self.config.blur_kernel)
@@ -83,7 +83,7 @@ class Augmentation:
         self,
         images: Tensor,
         step: int,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
         batch_size: int | None = None,
         *,
         view: int = 0,
@@ -95,21 +95,21 @@ class Augmentation:
             both are unit squares.
         """
         side = images.shape[-1]
-        moves = self._matrices(self._draw(len(images), step, places, batch_size, view), side)
+        moves = self._matrices(self._draw(len(images), step, positions, batch_size, view), side)
         # The centre of pixel n is n in the matrices, and (n + 0.5) / side in the unit square.
         back = _way_back(moves, [[side, 0, -0.5], [0, side, -0.5], [0, 0, 1]])
         return back.to(images.device, non_blocking=True)
 
     def _draw(
-        self, count: int, step: int, places: Tensor | None, batch_size: int | None, view: int
+        self, count: int, step: int, positions: Tensor | None, batch_size: int | None, view: int
     ) -> dict[str, Tensor]:
         """Uniform numbers (b,) for each change, drawn on the CPU to be the same on every device."""
         seeds = (self._seed, step, view) if view else (self._seed, step)
         words = np.random.SeedSequence(seeds).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(words[0]) >> 1)
         drawn = torch.rand((len(_COLUMNS), batch_size or count), generator=generator)
-        if places is not None:
-            drawn = drawn[:, places]
+        if positions is not None:
+            drawn = drawn[:, positions]
         return dict(zip(_COLUMNS, drawn, strict=True))
 
     def _warp(self, images: Tensor, draws: dict[str, Tensor]) -> Tensor:
@@ -133,10 +133,13 @@ class Augmentation:
             angle=config.rotation * _signed(draws["rotation"]),
         )
         # Enlarge the kept part to the whole square.
-        kept, place = self._crop(draws)
+        kept, position = self._crop(draws)
         moved = torch.diag_embed(torch.cat((1 / kept, torch.ones_like(kept[:, :1])), dim=1))
         moved[:, :2, 2] = (
-            centre - centre / kept + shift * (config.translation * side) + place * (1 - kept) / kept * centre
+            centre
+            - centre / kept
+            + shift * (config.translation * side)
+            + position * (1 - kept) / kept * centre
         )
         return moved @ turned @ _mirror(draws["flip"] < config.flip, side)
 
@@ -147,9 +150,9 @@ class Augmentation:
         otherwise the largest central part with an allowed ratio.
         """
         least, most = self.config.crop_ratio
-        place = torch.stack((_signed(draws["crop_x"]), _signed(draws["crop_y"])), dim=1)
+        position = torch.stack((_signed(draws["crop_x"]), _signed(draws["crop_y"])), dim=1)
         if not self.config.crops:
-            return torch.ones_like(place), place
+            return torch.ones_like(position), position
         area = _between(self.config.crop_scale, torch.stack([draws[name] for name in _AREAS], dim=1))
         uniform = torch.stack([draws[name] for name in _RATIOS], dim=1)
         ratio = _between((math.log(least), math.log(most)), uniform).exp()
@@ -159,8 +162,8 @@ class Augmentation:
         drawn = kept.gather(1, first[:, None, None].expand(-1, 1, 2)).squeeze(1)
         nearest = min(max(1.0, least), most)
         central = drawn.new_tensor([min(1.0, nearest), min(1.0, 1 / nearest)])
-        found = fits.any(dim=1, keepdim=True)
-        return torch.where(found, drawn, central), torch.where(found, place, 0.0)
+        any_fits = fits.any(dim=1, keepdim=True)
+        return torch.where(any_fits, drawn, central), torch.where(any_fits, position, 0.0)
 
 
 def _way_back(moves: Tensor, to_pixels: list[list[float]]) -> Tensor:
@@ -186,6 +189,6 @@ def _between(limits: Sequence[float], uniform: Tensor) -> Tensor:
     return low + (high - low) * uniform
 
 
-def _beside(images: Tensor, values: Tensor) -> Tensor:
+def _per_image(images: Tensor, values: Tensor) -> Tensor:
     """One value per image, as (b, 1, 1, 1) on the images' device."""
     return values.view(-1, 1, 1, 1).to(images.device, non_blocking=True)

@@ -109,20 +109,20 @@ def manifest_of(records: Items, folder: Path, *, max_rejected: float = 1.0) -> M
 
 
 def _line(item: Record | Mapping[str, Any], row: int, folder: Path) -> bytes:
-    known: dict[str, Any] = (
+    content: dict[str, Any] = (
         dict(item) if isinstance(item, Mapping) else {"image": item.image, "audio": item.audio}
     )
     for kind in ("image", "audio"):
-        if known.get(kind) is not None:
-            _put(known[kind], folder / kind / str(row))
-            known[kind] = f"{kind}/{row}"
+        if content.get(kind) is not None:
+            _put(content[kind], folder / kind / str(row))
+            content[kind] = f"{kind}/{row}"
     if isinstance(item, Record):
-        return format_line(replace(item, **known, split=item.split or "train"))
+        return format_line(replace(item, **content, split=item.split or "train"))
     for kind in ("texts", "not_texts", "labels"):
-        if isinstance(known.get(kind), str):
-            known[kind] = [known[kind]]
-    known = {"id": str(row), "split": "train", **known}
-    return json.dumps(known, default=lambda value: value.tolist()).encode() + b"\n"
+        if isinstance(content.get(kind), str):
+            content[kind] = [content[kind]]
+    content = {"id": str(row), "split": "train", **content}
+    return json.dumps(content, default=lambda value: value.tolist()).encode() + b"\n"
 
 
 def _put(content: Any, path: Path) -> None:

@@ -184,13 +184,13 @@ class StreamedImages(ImageSource):
         """The readable images of these rows; broken ones are counted once."""
         images, kept = [], []
         numbers = rows.tolist()
-        for place, image in enumerate(self._threads.decode(numbers)):
+        for index, (row, image) in enumerate(zip(numbers, self._threads.decode(numbers), strict=True)):
             if isinstance(image, np.ndarray):
                 images.append(image)
-                kept.append(place)
-            elif numbers[place] not in self._broken:
-                self._broken.add(numbers[place])
-                _reject(self._decoder, self._rejections, numbers[place], str(image))
+                kept.append(index)
+            elif row not in self._broken:
+                self._broken.add(row)
+                _reject(self._decoder, self._rejections, row, str(image))
         if not images:
             raise self._rejections.error("No image of a whole batch can be read: mend the data.")
         return torch.from_numpy(np.stack(images)), kept

@@ -64,6 +64,6 @@ def words_of(record: Record) -> frozenset[str]:
     return frozenset(words - _FUNCTION_WORDS)
 
 
-def _matrix(found: Sequence[Collection[str]], names: Sequence[str]) -> NDArray[np.bool_]:
-    rows = [[name in own for name in names] for own in found]
-    return np.array(rows, dtype=np.bool_).reshape(len(found), len(names))
+def _matrix(items: Sequence[Collection[str]], names: Sequence[str]) -> NDArray[np.bool_]:
+    rows = [[name in item for name in names] for item in items]
+    return np.array(rows, dtype=np.bool_).reshape(len(items), len(names))

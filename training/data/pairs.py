@@ -49,24 +49,24 @@ class HardNegatives:
         batches, or if its batch is full of needed rows.
         """
         order = order.copy()
-        place_of = {row: place for place, row in enumerate(order.tolist())}
+        position_of = {row: position for position, row in enumerate(order.tolist())}
         needed: set[int] = set()
         for row, text in zip(order.tolist(), texts, strict=True):
-            places = [place_of[other] for other in self._rows.get(text, ()) if other in place_of]
-            if not places:
+            negatives = [position_of[other] for other in self._rows.get(text, ()) if other in position_of]
+            if not negatives:
                 continue
-            needed.add(place_of[row])
-            first = place_of[row] // batch_size * batch_size
+            needed.add(position_of[row])
+            first = position_of[row] // batch_size * batch_size
             batch = range(first, min(first + batch_size, len(order)))
-            here = [place for place in places if place in batch]
-            sources = [place for place in places if place not in needed]
-            targets = [place for place in batch if place not in needed]
+            here = [position for position in negatives if position in batch]
+            sources = [position for position in negatives if position not in needed]
+            targets = [position for position in batch if position not in needed]
             if here or not sources or not targets:
                 needed.update(here[:1])
                 continue
             moved = [int(generator.choice(sources)), int(generator.choice(targets))]
             order[moved] = order[moved[::-1]]
-            place_of |= {int(order[place]): place for place in moved}
+            position_of |= {int(order[position]): position for position in moved}
             needed.add(moved[1])
         return order
 
@@ -165,7 +165,7 @@ class PairSampler:
         rows = np.arange(len(self.records), dtype=np.int64)
         # Row of each item, and the index of its text if that is fixed.
         self._item_rows = np.repeat(rows, self._text_counts) if every_text else rows
-        self._turns = _places_in_runs(self._text_counts) if every_text else None
+        self._turns = _positions_in_runs(self._text_counts) if every_text else None
         self._units = draw_units([self.records[row] for row in self._item_rows], one_image_per)
         self._hard_negatives = HardNegatives([self.records[row] for row in self._item_rows])
         self._plan: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
@@ -182,8 +182,8 @@ class PairSampler:
     def draw(self, epoch: int, index: int, own: slice = slice(None)) -> Pairs:
         """Draw a batch of an epoch, or the part `own` of it."""
         order, turns = self._epoch(epoch)
-        places = np.arange(index * self.batch_size, (index + 1) * self.batch_size) % len(order)
-        rows, drawn = self._item_rows[order[places]], turns[places]
+        batch = np.arange(index * self.batch_size, (index + 1) * self.batch_size) % len(order)
+        rows, drawn = self._item_rows[order[batch]], turns[batch]
         if self._text_unit is None:
             return Pairs(rows[own], (), None)
         choices = [self._choices(self.records[row]) for row in rows]
@@ -229,7 +229,7 @@ def _characters(text: Text) -> int:
     return len(text) if isinstance(text, str) else sum(map(len, text))
 
 
-def _places_in_runs(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def _positions_in_runs(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """0, 1, ... within each of consecutive runs of these lengths."""
     starts = np.cumsum(lengths) - lengths
     return np.arange(lengths.sum(), dtype=np.int64) - np.repeat(starts, lengths)
@@ -247,14 +247,14 @@ def positive_mask(
         (b, B) bool, True where text j belongs to image i; None if no text in the whole batch belongs to
         another image.
     """
-    places: dict[Text, list[int]] = {}
+    columns: dict[Text, list[int]] = {}
     for column, text in enumerate(texts):
-        places.setdefault(text, []).append(column)
+        columns.setdefault(text, []).append(column)
     others = {
         (row, column)
         for row, of_image in enumerate(choices)
         for text in of_image
-        for column in places.get(text, ())
+        for column in columns.get(text, ())
         if row != column
     }
     if not others:

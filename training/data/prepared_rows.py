@@ -30,9 +30,8 @@ logger = logging.getLogger(__name__)
 # Other users must not see patients' images.
 PRIVATE_FILE: Final = 0o600
 _PRIVATE_FOLDER: Final = 0o700
-_COMMIT_BYTES: Final = 2**28
-# Rows that take long to make are few bytes.
-_COMMIT_SECONDS: Final = 60.0
+# A killed process loses the rows of so many seconds.
+_COMMIT_SECONDS: Final = 10.0
 # Leaves space for a run's checkpoints.
 _SHARE_OF_DISK: Final = 0.8
 # Size and time that no file has.
@@ -175,7 +174,6 @@ class RowWriter:
         self._row_bytes = row_bytes
         self._next = 1 + max((entry.row for entry in entries.values() if entry.row is not None), default=-1)
         self._pending: list[Entry] = []
-        self._pending_bytes = 0
         self._committed_at = time.monotonic()
         # A killed process may have left half a line.
         self._end = os.pread(index, os.fstat(index).st_size, 0).rfind(b"\n") + 1
@@ -186,8 +184,8 @@ class RowWriter:
         Raises:
             OSError: The disk has too little space.
         """
-        known = (self.entries[file.path] for file in files if file.path in self.entries)
-        changed = [entry for entry in known if entry.row is not None]
+        cached = (self.entries[file.path] for file in files if file.path in self.entries)
+        changed = [entry for entry in cached if entry.row is not None]
         needed = (len(files) - len(changed)) * self._row_bytes
         free = shutil.disk_usage(self._rows).free
         if needed > _SHARE_OF_DISK * free:
@@ -207,10 +205,8 @@ class RowWriter:
         row = self._next if before is None or before.row is None else before.row
         _write_at(self._rows, np.ascontiguousarray(made).data.cast("B"), row * self._row_bytes)
         self._next = max(self._next, row + 1)
-        self._pending_bytes += self._row_bytes
         self._note(Entry(file, row))
-        waited = time.monotonic() - self._committed_at
-        if self._pending_bytes >= _COMMIT_BYTES or waited >= _COMMIT_SECONDS:
+        if time.monotonic() - self._committed_at >= _COMMIT_SECONDS:
             self.commit()
 
     def commit(self) -> None:
@@ -223,8 +219,7 @@ class RowWriter:
         os.truncate(self._rows, self._next * self._row_bytes)
         os.fsync(self._rows)
         self._append(self._pending)
-        self._pending, self._pending_bytes = [], 0
-        self._committed_at = time.monotonic()
+        self._pending, self._committed_at = [], time.monotonic()
 
     def _note(self, entry: Entry) -> None:
         self.entries[entry.file.path] = entry
@@ -401,15 +396,15 @@ def _on_disk(maker: RowMaker, reject: Reject, show_progress: bool) -> PreparedRo
     if _missing(files, entries):
         entries = _filled(maker, cache, files, reject_once, show_progress)
     _note_use(cache.folder, maker.folder)
-    readable, places = [], []
+    readable, indices = [], []
     for row, file in enumerate(files):
         entry = entries[file.path]
         if entry.row is None:
             reject_once(row, entry.reason)
         else:
             readable.append(row)
-            places.append(entry.row)
-    return PreparedRows(cache.map(), readable, np.array(places, dtype=np.int64))
+            indices.append(entry.row)
+    return PreparedRows(cache.map(), readable, np.array(indices, dtype=np.int64))
 
 
 def image_files(manifest: Manifest) -> list[SourceFile]:

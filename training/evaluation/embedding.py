@@ -25,6 +25,7 @@ from training.imaging.processes.file_decoder import FileDecoder
 from training.models.config import Modality
 from training.models.encoder import Encoder
 from training.models.image_input import Pixels
+from training.models.text_input import TextEmbeddings
 
 Item = TypeVar("Item")
 _PREFETCH_BATCHES = 2
@@ -117,24 +118,8 @@ def embed_sounds(
     )
 
 
-class EmbeddedTexts(Protocol):
-    """Unit vectors (B, D) of texts and their truncations."""
-
-    @property
-    def vectors(self) -> Vectors:
-        """(B, D)."""
-
-    @property
-    def truncations(self) -> Sequence[object | None]:
-        """One entry per text; None if it wasn't cut."""
-
-
 class ImageTextEncoder(Protocol):
     """Encoder of images and texts; `training.models.encoder.Encoder` explains the attributes."""
-
-    @property
-    def dim(self) -> int:
-        """Width D of the vectors."""
 
     @property
     def blades(self) -> int:
@@ -149,6 +134,10 @@ class ImageTextEncoder(Protocol):
         """What can be embedded."""
 
     @property
+    def dim(self) -> int:
+        """Width D of the vectors."""
+
+    @property
     def min_image_side(self) -> int | None:
         """Pixels that both sides of a decoded image must keep; None: full resolution."""
 
@@ -158,7 +147,7 @@ class ImageTextEncoder(Protocol):
     def embed_images(self, images: Pixels) -> Vectors:
         """Unit vectors (B, D) of prepared images (B, 3, S, S)."""
 
-    def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         """Unit vectors of texts."""
 
 
@@ -212,6 +201,12 @@ class EmbeddedManifest:
             owners.setdefault(text, set()).update(alike[pictures[owner]])
         return [sorted(owners[text]) for text in self.texts]
 
+    def described(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[list[int]]]:
+        """Rows of records with texts; by text, the position among these of its record and of all matches."""
+        rows, owner = np.unique(self.text_owner, return_inverse=True)
+        position = {row: number for number, row in enumerate(rows.tolist())}
+        return rows, owner, [[position[row] for row in m if row in position] for m in self.text_matches()]
+
 
 def embed_manifest(
     encoder: ImageTextEncoder,
@@ -241,7 +236,9 @@ def embed_manifest(
             f"{manifest.folder} has no images in this split; choose another split or data folder."
         )
     texts = texts and "text" in encoder.modalities
-    marked = [_marked(record, row, marks) if texts else () for row, record in enumerate(manifest.records)]
+    marked: list[Sequence[str]] = [record.texts if texts else () for record in manifest.records]
+    if marks is not None:
+        marked = [marks.mark_texts(each, row) for row, each in enumerate(marked)]
     distinct = list(dict.fromkeys(text for texts_of in marked for text in texts_of))
     pairs = None
     if distinct and isinstance(encoder, Encoder) and encoder.pair_attention is not None:
@@ -290,10 +287,6 @@ def embed_manifest(
         pair_scores=None if scores is None else scores[:, columns],
         pictures=tuple(pictures),
     )
-
-
-def _marked(record: Record, row: int, marks: Marks | None) -> Sequence[str]:
-    return record.texts if marks is None else marks.mark_texts(record.texts, row)
 
 
 def _prepared_images(

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict
 
@@ -19,6 +18,7 @@ from training.evaluation.retrieval import (
     LabelPrecision,
     caption_retrieval,
     label_precision,
+    labelled_vectors,
     mean_of,
     pair_retrieval,
     recall_between,
@@ -84,8 +84,8 @@ class EvaluationReport(BaseModel):
             figures.append(("rsum", sum(sum(search.recall.values()) for search in heard)))
         if self.labels is not None:
             by_image, by_text = (
-                {} if found is None else found.precision
-                for found in (self.labels.image_to_image, self.labels.text_to_image)
+                {} if each is None else each.precision
+                for each in (self.labels.image_to_image, self.labels.text_to_image)
             )
             for k in by_text or by_image:
                 figures += [
@@ -167,9 +167,7 @@ def measure(
 def _captions(embedded: EmbeddedManifest) -> tuple[CaptionRetrieval | None, Geometry | None]:
     if not embedded.texts:
         return None, None
-    described, position = np.unique(embedded.text_owner, return_inverse=True)
-    row_of = dict(zip(embedded.text_owner.tolist(), position.tolist(), strict=True))
-    matches = [[row_of[row] for row in rows if row in row_of] for rows in embedded.text_matches()]
+    described, _, matches = embedded.described()
     if embedded.pair_scores is not None:
         # Alignment and uniformity don't apply to encoders that compare pairs instead of vectors.
         return pair_retrieval(embedded.pair_scores[described], matches), None
@@ -187,28 +185,22 @@ def _between(embedded: EmbeddedManifest) -> tuple[CrossRetrieval, ...]:
     images = Items("image", embedded.image_vectors, [[row] for row in range(len(embedded.records))])
     texts = Items("text", embedded.text_vectors, embedded.text_matches())
     audio = Items("audio", embedded.sounds.vectors, embedded.sounds.matches())
-    found = [recall_between(other, audio) for other in (images, texts)]
-    return tuple(search for pair in found if pair is not None for search in pair)
+    searches = [recall_between(other, audio) or () for other in (images, texts)]
+    return tuple(search for pair in searches for search in pair)
 
 
 def _labels(encoder: ImageTextEncoder, embedded: EmbeddedManifest, template: str) -> LabelRetrieval | None:
     rows = [row for row, record in enumerate(embedded.records) if record.labels]
     if not rows:
         return None
-    records = [embedded.records[row] for row in rows]
-    images = LabelledVectors(
-        vectors=embedded.image_vectors[rows],
-        labels=[record.labels for record in records],
-        ids=[record.id for record in records],
-        groups=[record.group for record in records],
-    )
+    images = labelled_vectors(embedded.image_vectors, embedded.records, rows)
     # If all images are of one patient, there are no candidates.
     groups = set(images.groups)
     any_candidate = len(rows) > 1 and (len(groups) > 1 or None in groups)
     by_image = label_precision(images, images) if any_candidate else None
     if "text" not in encoder.modalities or embedded.pair_scores is not None:
         return None if by_image is None else LabelRetrieval(by_image, None, None)
-    names = sorted({label for record in records for label in record.labels})
+    names = sorted({label for labels in images.labels for label in labels})
     vectors = encoder.embed_texts([template.replace("{labels}", name) for name in names]).vectors
     shaped = as_blades(vectors, encoder.blades, unsigned=encoder.unsigned)
     by_text = label_precision(LabelledVectors(shaped, [(name,) for name in names]), images)

@@ -62,13 +62,13 @@ class LinearProbe:
         """
         if not self._folds:
             return None
-        found = np.full(len(codes), -1)
+        predicted = np.full(len(codes), -1)
         for fold in self._folds:
-            known = codes[fold.fitted]
-            if len(set(known.tolist()) - {-1}) < classes:
+            fitted = codes[fold.fitted]
+            if len(set(fitted.tolist()) - {-1}) < classes:
                 return None
-            found[fold.held_out] = _predict(fold, known, classes)
-        recalls = [(found[codes == code] == code).mean() for code in range(classes)]
+            predicted[fold.held_out] = _predict(fold, fitted, classes)
+        recalls = [(predicted[codes == code] == code).mean() for code in range(classes)]
         return float(np.mean(recalls))
 
 
@@ -77,7 +77,7 @@ def _fold_numbers(groups: Sequence[str | None]) -> Codes:
     names = [("alone", row) if group is None else ("group", group) for row, group in enumerate(groups)]
     distinct = list(dict.fromkeys(names))
     order = np.random.default_rng(_SEED).permutation(len(distinct))
-    fold_of = {name: int(place) % _FOLDS for name, place in zip(distinct, order, strict=True)}
+    fold_of = {name: int(rank) % _FOLDS for name, rank in zip(distinct, order, strict=True)}
     return np.array([fold_of[name] for name in names], dtype=np.int64)
 
 
@@ -94,12 +94,12 @@ def _fold(kernel: Matrix, out: NDArray[np.bool_]) -> _Fold:
     return _Fold(fitted, held_out, values.clip(min=0.0), vectors, to_held_out, scale)
 
 
-def _predict(fold: _Fold, known: Codes, classes: int) -> Codes:
+def _predict(fold: _Fold, codes: Codes, classes: int) -> Codes:
     """Predicted class of each held-out item."""
-    targets = np.zeros((len(known), classes))
-    targets[known >= 0, known[known >= 0]] = 1.0
+    targets = np.zeros((len(codes), classes))
+    targets[codes >= 0, codes[codes >= 0]] = 1.0
     # The targets of items of unknown class are 0.
-    targets[known >= 0] -= targets[known >= 0].mean(axis=0)
+    targets[codes >= 0] -= targets[codes >= 0].mean(axis=0)
     turned = fold.vectors.T @ targets
     fits = []
     for strength in _STRENGTHS:
@@ -107,9 +107,9 @@ def _predict(fold: _Fold, known: Codes, classes: int) -> Codes:
         weights = fold.vectors @ (shrunk[:, None] * turned)
         # Leave-one-out residuals.
         missed = weights / ((fold.vectors**2) @ shrunk)[:, None]
-        fits.append((float((missed[known >= 0] ** 2).mean()), weights, targets - missed))
+        fits.append((float((missed[codes >= 0] ** 2).mean()), weights, targets - missed))
     _, weights, left_out = min(fits, key=lambda fit: fit[0])
-    means = np.stack([left_out[known == code].mean(axis=0) for code in range(classes)])
+    means = np.stack([left_out[codes == code].mean(axis=0) for code in range(classes)])
     scores = fold.to_held_out @ weights
     nearest: Codes = ((scores[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
     return nearest
@@ -177,13 +177,9 @@ def read_factors(embedded: EmbeddedManifest) -> tuple[FactorReading, ...]:
     readings = [read(factor) for factor in factors]
     by_label = [read(factor) for factor in labels]
     if by_label:
-        # Average the readings of all labels.
-        first, columns = (
-            by_label[0],
-            zip(*((one.image, one.text, one.audio) for one in by_label), strict=True),
-        )
+        columns = zip(*((one.image, one.text, one.audio) for one in by_label), strict=True)
         by_image, by_text, by_sound = map(mean_of, columns)
-        readings.append(replace(first, image=by_image, text=by_text, audio=by_sound))
+        readings.append(replace(by_label[0], image=by_image, text=by_text, audio=by_sound))
     return tuple(readings)
 
 
@@ -194,17 +190,16 @@ def metadata_factors(records: Sequence[Record]) -> list[Factor]:
     parts. Keys whose value differs for most records, and values of fewer than five records, are left out.
     """
     names = sorted({name for record in records for name in record.metadata})
-    found = (_metadata_factor(name, records) for name in names)
-    return [factor for factor in found if factor is not None]
+    return [factor for name in names if (factor := _metadata_factor(name, records)) is not None]
 
 
 def label_factors(records: Sequence[Record]) -> list[Factor]:
     """One factor per label that enough labelled images have and enough don't have."""
-    known = np.array([bool(record.labels) for record in records])
+    labelled = np.array([bool(record.labels) for record in records])
     factors = []
     for label in sorted({label for record in records for label in record.labels}):
         codes = np.array([int(label in record.labels) for record in records], dtype=np.int64)
-        codes[~known] = -1
+        codes[~labelled] = -1
         if min((codes == 0).sum(), (codes == 1).sum()) >= _MIN_PER_VALUE:
             factors.append(Factor("labels", codes, 2))
     return factors
@@ -212,15 +207,15 @@ def label_factors(records: Sequence[Record]) -> list[Factor]:
 
 def _metadata_factor(name: str, records: Sequence[Record]) -> Factor | None:
     values = [record.metadata.get(name) for record in records]
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(set(numbers)) > _MAX_NUMBERS:
-        edges = np.quantile(numbers, np.arange(1, _PARTS) / _PARTS)
-        values = [
-            int(np.searchsorted(edges, value, side="right"))
-            if isinstance(value, int | float) and not isinstance(value, bool)
-            else None
-            for value in values
-        ]
+    numbers = {
+        row: value
+        for row, value in enumerate(values)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    if len(set(numbers.values())) > _MAX_NUMBERS:
+        edges = np.quantile([*numbers.values()], np.arange(1, _PARTS) / _PARTS)
+        parts = np.searchsorted(edges, [*numbers.values()], side="right").tolist()
+        values = [*map(dict(zip(numbers, parts, strict=True)).get, range(len(records)))]
     counts = Counter(value for value in values if value is not None)
     kept = sorted((value for value, count in counts.items() if count >= _MIN_PER_VALUE), key=repr)
     if not 2 <= len(kept) <= _MAX_VALUES or len(counts) > sum(counts.values()) / 2:
@@ -239,9 +234,7 @@ def _sample(records: int) -> NDArray[np.int64]:
 
 def _text_kernel(embedded: EmbeddedManifest, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Matrix]:
     """Positions in `rows` of records with texts, and the kernel of the means of their texts."""
-    place = np.full(len(embedded.records), -1)
-    place[rows] = np.arange(len(rows))
-    owners = place[embedded.text_owner]
+    owners = _positions(embedded.text_owner, rows)
     vectors, owners = embedded.text_vectors[owners >= 0], owners[owners >= 0]
     described, starts, counts = np.unique(owners, return_index=True, return_counts=True)
     kernel = np.empty((len(described), len(described)))
@@ -255,21 +248,25 @@ def _sound_kernel(embedded: EmbeddedManifest, rows: NDArray[np.int64]) -> tuple[
     """Positions in `rows` of records with a sound, and the kernel of the sounds."""
     if embedded.sounds is None:
         return np.zeros(0, dtype=np.int64), np.empty((0, 0))
-    place = np.full(len(embedded.records), -1)
-    place[rows] = np.arange(len(rows))
-    places = place[embedded.sounds.owner]
-    vectors = embedded.sounds.vectors[places >= 0]
-    return places[places >= 0], inner_products(vectors, vectors)
+    owners = _positions(embedded.sounds.owner, rows)
+    vectors = embedded.sounds.vectors[owners >= 0]
+    return owners[owners >= 0], inner_products(vectors, vectors)
+
+
+def _positions(owners: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Position of each owner among the sorted rows; -1: it isn't among them."""
+    positions = np.searchsorted(rows, owners).clip(max=len(rows) - 1)
+    return np.where(rows[positions] == owners, positions, -1)
 
 
 def _probe(
-    places: NDArray[np.int64], kernel: Matrix, groups: Sequence[str | None]
+    positions: NDArray[np.int64], kernel: Matrix, groups: Sequence[str | None]
 ) -> Callable[[Factor], float | None]:
-    """Balanced accuracy in percent by factor, of a probe on the records at `places`, if there are any."""
-    probe = LinearProbe(kernel, [groups[place] for place in places]) if len(places) else None
+    """Balanced accuracy in percent by factor, of a probe on the records at these positions, if any."""
+    probe = LinearProbe(kernel, [groups[row] for row in positions]) if len(positions) else None
 
     def read(factor: Factor) -> float | None:
-        share = None if probe is None else probe.balanced_accuracy(factor.codes[places], factor.values)
+        share = None if probe is None else probe.balanced_accuracy(factor.codes[positions], factor.values)
         return None if share is None else 100 * share
 
     return read

@@ -73,15 +73,15 @@ def geometry(image_vectors: Vectors, text_vectors: Vectors, relevant: Matches) -
     )
 
 
-def uniformity(vectors: Vectors, t: float = 2.0) -> float | None:
-    """Log of the mean of exp(-t d^2) over all pairs of different rows (Wang and Isola, 2020, equation 2)."""
+def uniformity(vectors: Vectors) -> float | None:
+    """Log of the mean of exp(-2 d^2) over all pairs of different rows (Wang and Isola, 2020, equation 2)."""
     count = len(vectors)
     if count < 2:
         return None
     total = 0.0
     for start, stop in row_chunks(count, count):
         cosines = similarity(vectors[start:stop], vectors).astype(np.float64)
-        kernel = np.exp(2 * t * (cosines - 1))
+        kernel = np.exp(4 * (cosines - 1))
         kernel[np.arange(stop - start), np.arange(start, stop)] = 0
         total += float(kernel.sum())
     return float(np.log(total / (count * (count - 1))))

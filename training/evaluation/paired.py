@@ -1,5 +1,6 @@
 """Compare two encoders on the same held-out images with a paired bootstrap, and with chance."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -7,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.evaluation.embedding import EmbeddedManifest
-from training.evaluation.retrieval import LabelledVectors, caption_ranks, label_hits
+from training.evaluation.retrieval import caption_ranks, label_hits, labelled_vectors
 
 _DRAWS: Final = 2000
 _DRAWS_AT_ONCE: Final = 100
@@ -92,9 +93,7 @@ def compare_figures(
 
 
 def _recalls(embedded: EmbeddedManifest) -> dict[str, Figure]:
-    described, owner = np.unique(embedded.text_owner, return_inverse=True)
-    row_of = dict(zip(described.tolist(), range(len(described)), strict=True))
-    matches = [[row_of[row] for row in rows] for rows in embedded.text_matches()]
+    described, owner, matches = embedded.described()
     ranks = caption_ranks(embedded.image_vectors[described], embedded.text_vectors, matches)
     texts = np.bincount(owner)
     of_texts = np.array([len(rows) for rows in matches])
@@ -105,10 +104,10 @@ def _recalls(embedded: EmbeddedManifest) -> dict[str, Figure]:
         "text": (ranks[1], np.arange(len(described)), of_images, len(owner)),
     }
     figures: dict[str, Figure] = {}
-    for name, (places, images, matching, candidates) in directions.items():
+    for name, (best, images, matching, candidates) in directions.items():
         queries = texts.astype(np.float64) if name == "image" else np.ones(len(described))
         for k in _RECALLS:
-            right = np.bincount(images, weights=places < k, minlength=len(described)).astype(np.float64)
+            right = np.bincount(images, weights=best < k, minlength=len(described)).astype(np.float64)
             chance = _chance(matching, candidates, k)
             figures[f"{name}_recall_at_{k}"] = _spread(right, queries, described, embedded, chance)
     every = list(figures.values())
@@ -121,16 +120,10 @@ def _recalls(embedded: EmbeddedManifest) -> dict[str, Figure]:
 
 
 def _precisions(embedded: EmbeddedManifest) -> dict[str, Figure]:
-    rows = np.array([row for row, record in enumerate(embedded.records) if record.labels], dtype=np.int64)
-    if not len(rows):
+    rows = [row for row, record in enumerate(embedded.records) if record.labels]
+    if not rows:
         return {}
-    records = [embedded.records[row] for row in rows]
-    images = LabelledVectors(
-        vectors=embedded.image_vectors[rows],
-        labels=[record.labels for record in records],
-        ids=[record.id for record in records],
-        groups=[record.group for record in records],
-    )
+    images = labelled_vectors(embedded.image_vectors, embedded.records, rows)
     counts, totals, matching = label_hits(images, images, _PRECISIONS)
     figures = {}
     for column, k in enumerate(_PRECISIONS):
@@ -144,7 +137,11 @@ def _precisions(embedded: EmbeddedManifest) -> dict[str, Figure]:
 
 
 def _spread(
-    right: _Numbers, queries: _Numbers, rows: NDArray[np.int64], embedded: EmbeddedManifest, chance: float
+    right: _Numbers,
+    queries: _Numbers,
+    rows: Sequence[int] | NDArray[np.int64],
+    embedded: EmbeddedManifest,
+    chance: float,
 ) -> Figure:
     """Extend a metric of some images to all; the others have no queries."""
     both = np.zeros((2, len(embedded.records)))
@@ -155,6 +152,6 @@ def _spread(
 def _chance(matching: NDArray[np.int64], candidates: int, k: int) -> float:
     """Percentage of queries, given their numbers of matches, that find one among the first k at random."""
     missed = np.ones(len(matching))
-    for place in range(min(k, candidates)):
-        missed *= np.maximum(candidates - place - matching, 0) / (candidates - place)
+    for left in range(candidates, max(0, candidates - k), -1):
+        missed *= np.maximum(left - matching, 0) / left
     return 100 * float(np.mean(1 - missed))

@@ -26,8 +26,8 @@ class Protocol:
             queries = (0, 0) if captions is None else (captions.images, captions.texts)
             same_texts = texts_an_image == {self.texts_an_image}
         else:
-            found = (None, None) if labels is None else (labels.image_to_image, labels.text_to_image)
-            by_image, by_text = (0 if one is None else one.queries for one in found)
+            sides = (None, None) if labels is None else (labels.image_to_image, labels.text_to_image)
+            by_image, by_text = (0 if one is None else one.queries for one in sides)
             queries = by_image, by_text
             same_texts = True
         if same_texts and (report.images, *queries) == (self.images, self.image_queries, self.text_queries):

@@ -1,4 +1,4 @@
-"""Retrieval metrics over vectors: recall with captions, precision by label, overlap with an exact search.
+"""Metrics: recall with captions, precision by label, overlap with an exact search, area under the ROC curve.
 
 Ties are broken pessimistically: a candidate that doesn't match is ranked before a match with the same score,
 and NaN is the worst score. So metrics don't depend on the order of candidates, and an encoder that has
@@ -7,10 +7,12 @@ collapsed to one point scores zero. All shares are in percent.
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from training.common.record import Record
 from training.evaluation.similarity import Vectors, similarity
 from training.models.config import Modality
 
@@ -57,6 +59,17 @@ class LabelledVectors:
     groups: Sequence[str | None] = ()
 
 
+def labelled_vectors(vectors: Vectors, records: Sequence[Record], rows: Sequence[int]) -> LabelledVectors:
+    """The vectors (N, D) of records at some rows, with their labels, ids and patients."""
+    chosen = [records[row] for row in rows]
+    return LabelledVectors(
+        vectors=vectors[rows],
+        labels=[record.labels for record in chosen],
+        ids=[record.id for record in chosen],
+        groups=[record.group for record in chosen],
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class LabelPrecision:
     """Share of candidates with a matching label among the first k.
@@ -76,11 +89,6 @@ class LabelPrecision:
     chance: float
     queries: int
     short: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def mean(self) -> float | None:
-        """Mean over the measured k."""
-        return mean_of(self.precision.values())
 
 
 def mean_of(values: Collection[float | None]) -> float | None:
@@ -186,8 +194,8 @@ def label_precision(
     column = {k: number for number, k in enumerate(ks)}
     having = {name: np.array([name in labels for labels in queries.labels], dtype=bool) for name in names}
 
-    def percent(found: NDArray[np.int64], k: int, chosen: NDArray[np.bool_] | bool = True) -> float | None:
-        measured = found[(totals >= k) & chosen] / k
+    def percent(hits: NDArray[np.int64], k: int, chosen: NDArray[np.bool_] | bool = True) -> float | None:
+        measured = hits[(totals >= k) & chosen] / k
         return 100 * float(measured.mean()) if measured.size else None
 
     return LabelPrecision(
@@ -268,8 +276,8 @@ def _hits_at(scores: Vectors, hits: NDArray[np.bool_], k: int) -> NDArray[np.int
         return np.zeros(len(scores), dtype=np.int64)
     last = np.partition(scores, scores.shape[1] - k, axis=1)[:, -k, None]
     above, tied = scores > last, scores == last
-    places = k - above.sum(axis=1) - (tied & ~hits).sum(axis=1)
-    counts: NDArray[np.int64] = (above & hits).sum(axis=1) + np.maximum(0, places)
+    left = k - above.sum(axis=1) - (tied & ~hits).sum(axis=1)
+    counts: NDArray[np.int64] = (above & hits).sum(axis=1) + np.maximum(0, left)
     return counts
 
 
@@ -351,12 +359,12 @@ def recall_between(
         for owner in owners:
             rows_of.setdefault(owner, []).append(row)
     matches = [sorted({row for owner in owners for row in rows_of.get(owner, ())}) for owners in first.owners]
-    kept = [row for row, found in enumerate(matches) if found]
+    kept = [row for row, columns in enumerate(matches) if columns]
     if not kept:
         return None
-    columns = sorted({column for found in matches for column in found})
-    place = {column: number for number, column in enumerate(columns)}
-    forward = [[place[column] for column in matches[row]] for row in kept]
+    columns = sorted({column for row in kept for column in matches[row]})
+    position = {column: number for number, column in enumerate(columns)}
+    forward = [[position[column] for column in matches[row]] for row in kept]
     a = Items(first.modality, first.vectors[kept], ())
     b = Items(second.modality, second.vectors[columns], ())
     return _search(a, b, forward, ks), _search(b, a, _transposed(forward, len(columns)), ks)
@@ -372,3 +380,25 @@ def _search(queries: Items, candidates: Items, relevant: Matches, ks: Sequence[i
         queries=len(ranks),
         candidates=len(candidates.vectors),
     )
+
+
+def mean_ranks(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Ranks (N,) from 1, lowest first; equal values share the mean of their ranks."""
+    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    means: NDArray[np.float64] = ends - (counts - 1) / 2
+    return means[index]
+
+
+def area_under_roc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float | None:
+    """Area under the ROC curve: how often a positive has the higher score (N,), where ties count half.
+
+    From 0 to 1, chance is .5; None without a positive or without a negative.
+    """
+    hits = int(positive.sum())
+    misses = len(positive) - hits
+    if not hits or not misses:
+        return None
+    # The statistic of Mann and Whitney.
+    above = float(mean_ranks(scores)[positive].sum()) - hits * (hits + 1) / 2
+    return above / (hits * misses)

@@ -36,14 +36,14 @@ def inner_products(first: Vectors, second: Vectors) -> NDArray[np.float64]:
 
 def determinants(matrices: NDArray[Float]) -> NDArray[Float]:
     """Determinants (...) of matrices (..., k, k)."""
-    found: NDArray[Float]
+    values: NDArray[Float]
     if matrices.shape[-1] == 2:
         # Written out, since LAPACK is many times slower for such small matrices.
         first, second = matrices[..., 0, :], matrices[..., 1, :]
-        found = first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0]
+        values = first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0]
     else:
-        found = np.linalg.det(matrices)
-    return found
+        values = np.linalg.det(matrices)
+    return values
 
 
 def as_blades(vectors: Vectors, blades: int, *, unsigned: bool = False) -> Vectors:

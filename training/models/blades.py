@@ -81,9 +81,9 @@ def _expand(row: Sequence[Tensor], columns: tuple[int, ...], minors: dict[tuple[
     """The minor of these columns, expanded along its last row."""
     last = len(columns) - 1
     total = row[columns[last]] * minors[columns[:last]]
-    for place in range(last):
-        part = row[columns[place]] * minors[columns[:place] + columns[place + 1 :]]
-        total = total + part if (last - place) % 2 == 0 else total - part
+    for column in range(last):
+        part = row[columns[column]] * minors[columns[:column] + columns[column + 1 :]]
+        total = total + part if (last - column) % 2 == 0 else total - part
     return total
 
 

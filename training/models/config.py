@@ -148,7 +148,7 @@ class AudioTowerConfig(TowerConfig):
 
 
 class PairAttentionConfig(Frozen):
-    """SCAN's comparison of an image and a text by regions and words, in place of one of vectors."""
+    """SCAN's comparison of an image and a text by regions and words, instead of their vectors."""
 
     queries: Literal["words", "regions"] = Field(
         default="words", description="What looks at the entries of the other side (SCAN t-i, or i-t)."

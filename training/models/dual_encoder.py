@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from training.common.errors import MissingModalityError, RecipeError
 from training.models.audio_towers import AudioTower, build_audio_tower, check_spectrograms
-from training.models.config import DualEncoderConfig, Modality, PreprocessingConfig, TowerConfig
+from training.models.config import DualEncoderConfig, Modality, PreprocessingConfig
 from training.models.features import Features, ModalityFeatures, PretrainedLogits, Source
 from training.models.heads import (
     ConceptHead,
@@ -26,8 +24,6 @@ from training.models.preprocessing import SpectrogramBatch, TokenBatch
 from training.models.text_input import Tokenizer
 from training.models.text_towers import TextTower, build_text_tower
 from training.models.tower import Tower, TowerOutput
-
-_STATISTICS: Final = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class DualEncoder(nn.Module):
@@ -49,24 +45,21 @@ class DualEncoder(nn.Module):
         self.config = config.model_copy(
             update={name: tower.config for name, tower in towers.items() if tower is not None}
         )
-        self.image = image
-        self.text = text
-        self.audio = audio
+        self.image, self.text, self.audio = image, text, audio
         self.image_head = _image_head(config, image)
-        self.text_head = _head(config, config.text, text)
-        self.audio_head = _head(config, config.audio, audio)
-        self.image_local_head = _local_head(config, config.image, image)
-        self.text_local_head = _local_head(config, config.text, text)
-        self.audio_local_head = _local_head(config, config.audio, audio)
+        self.text_head, self.audio_head = (_head(config, tower) for tower in (text, audio))
+        self.image_local_head, self.text_local_head, self.audio_local_head = (
+            _local_head(config, tower) for tower in towers.values()
+        )
         self.local_norms = nn.ModuleDict()
         for name in towers if config.share_local_head else ():
             head: nn.Module | None = getattr(self, f"{name}_head")
             norm = None if head is None else local_norm(head)
             if norm is not None:
                 self.local_norms[name] = norm
-        self.image_unique = _unique_branch(config, config.image, image)
-        self.text_unique = _unique_branch(config, config.text, text)
-        self.audio_unique = _unique_branch(config, config.audio, audio)
+        self.image_unique, self.text_unique, self.audio_unique = (
+            _unique_branch(config, tower) for tower in towers.values()
+        )
         if config.branches is not None and image is not None:
             check_fork(config.branches, (self.image_unique, self.text_unique, self.audio_unique))
 
@@ -91,7 +84,7 @@ class DualEncoder(nn.Module):
         """
         if self.image is None or self.image_head is None:
             raise MissingModalityError("image")
-        output = _of_pooled(pixels) if pixels.ndim == 2 else self.image(pixels)
+        output = _pooled_output(pixels) if pixels.ndim == 2 else self.image(pixels)
         features = self._project("image", output)
         if regions:
             features = replace(features, regions=self.image_head(output.local))
@@ -107,7 +100,9 @@ class DualEncoder(nn.Module):
         """
         if self.text is None:
             raise MissingModalityError("text")
-        return self._project("text", _of_pooled(tokens) if isinstance(tokens, Tensor) else self.text(tokens))
+        return self._project(
+            "text", _pooled_output(tokens) if isinstance(tokens, Tensor) else self.text(tokens)
+        )
 
     def encode_audio(self, spectrograms: SpectrogramBatch) -> ModalityFeatures:
         """Features of a batch of sounds.
@@ -154,23 +149,6 @@ class DualEncoder(nn.Module):
         local = project_entries(local_head or head, output.local, mask, norm, count)
         return replace(features, local=local, local_mask=mask, local_weights=output.local_weights)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Also load weights of earlier releases, where local features had no statistics of their own.
-
-        They take those of the shared head, by which those releases normalised them.
-        """
-        for modality in self.local_norms:
-            shared = next(
-                name
-                for name, part in self.get_submodule(f"{modality}_head").named_children()
-                if isinstance(part, _BatchNorm)
-            )
-            for statistic in _STATISTICS:
-                found = state_dict.get(f"{prefix}{modality}_head.{shared}.{statistic}")
-                if found is not None:
-                    state_dict.setdefault(f"{prefix}local_norms.{modality}.{statistic}", found)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
     def drop_unused_branches(self) -> None:
         """Remove unique branches if embeddings don't use them."""
         if self.config.retrieval != "shared":
@@ -207,35 +185,29 @@ class DualEncoder(nn.Module):
             check_spectrograms(self.audio.backbone, config.audio)
 
 
-def _of_pooled(features: Tensor) -> TowerOutput:
+def _pooled_output(features: Tensor) -> TowerOutput:
     """A tower's output, for heads that only use its pooled features (B, W)."""
     return TowerOutput(features, features.new_empty(len(features), 0, features.shape[1]))
 
 
 def _image_head(config: DualEncoderConfig, image: ImageTower | None) -> nn.Sequential | ConceptHead | None:
-    if image is None:
+    if image is None or config.concepts is None:
+        return _head(config, image)
+    return ConceptHead(image.width, config.concepts, config.dim)
+
+
+def _head(config: DualEncoderConfig, tower: Tower | None) -> nn.Sequential | None:
+    if tower is None:
         return None
-    if config.concepts is not None:
-        return ConceptHead(image.width, config.concepts, config.dim)
-    return build_head(config.image.head, image.width, config.blades * config.dim, image.projection)
+    return build_head(tower.config.head, tower.width, config.blades * config.dim, tower.projection)
 
 
-def _head(
-    config: DualEncoderConfig, settings: TowerConfig | None, tower: Tower | None
-) -> nn.Sequential | None:
-    if settings is None or tower is None:
-        return None
-    return build_head(settings.head, tower.width, config.blades * config.dim, tower.projection)
-
-
-def _local_head(
-    config: DualEncoderConfig, settings: TowerConfig | None, tower: Tower | None
-) -> nn.Sequential | None:
+def _local_head(config: DualEncoderConfig, tower: Tower | None) -> nn.Sequential | None:
     """The separate head of local features, if there is one."""
-    if settings is None or tower is None or not config.local_features:
+    if tower is None or not config.local_features:
         return None
     if not config.share_local_head:
-        return build_head(config.local_head or settings.head, tower.local_width, config.dim)
+        return build_head(config.local_head or tower.config.head, tower.local_width, config.dim)
     if tower.width != tower.local_width:
         raise RecipeError(
             f"The pooled feature has {tower.width} numbers and the local ones have {tower.local_width}, so "
@@ -244,12 +216,10 @@ def _local_head(
     return None
 
 
-def _unique_branch(
-    config: DualEncoderConfig, settings: TowerConfig | None, tower: Tower | None
-) -> UniqueBranch | None:
-    if config.branches is None or settings is None or tower is None:
+def _unique_branch(config: DualEncoderConfig, tower: Tower | None) -> UniqueBranch | None:
+    if config.branches is None or tower is None:
         return None
-    return build_unique_branch(config.branches, settings.head, tower, config.dim)
+    return build_unique_branch(config.branches, tower, config.dim)
 
 
 def pretrained_logits(config: DualEncoderConfig) -> PretrainedLogits | None:

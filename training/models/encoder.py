@@ -121,8 +121,8 @@ class Encoder(ImageInput):
             raise RecipeError("This encoder compares images and texts by their vectors.")
         regions, words = _padded(images, self.device), _padded(texts, self.device)
         with torch.inference_mode():
-            found = pair_similarities(*regions, *words, self.pair_attention)
-        scores: NDArray[np.float32] = found.cpu().numpy()
+            similarities = pair_similarities(*regions, *words, self.pair_attention)
+        scores: NDArray[np.float32] = similarities.cpu().numpy()
         return scores
 
     def _image_features(self, images: Pixels) -> ModalityFeatures:
@@ -135,12 +135,8 @@ class Encoder(ImageInput):
         preprocessing = self.preprocessing.image
         return preprocessing.normalise(preprocessing.to_unit(torch.from_numpy(images).to(self.device)))
 
-    def prepare_audio(self, waveform: Tensor) -> Tensor:
-        """A mono waveform (N,) at the encoder's rate as the spectrogram (M, T) that `embed_audio` takes."""
-        return self.preprocessing.audio.to_spectrogram(waveform)
-
     def embed_audio(self, spectrograms: Sequence[Tensor]) -> NDArray[np.float32]:
-        """Vectors (B, D) of prepared sounds, each (M, T_i).
+        """Vectors (B, D) of sounds, each a spectrogram (M, T_i) of `preprocessing.audio`.
 
         Raises:
             MissingModalityError: The model was trained without sounds.

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from training.common.errors import RecipeError
 from training.models.config import BranchesConfig, HeadConfig, Retrieval
 from training.models.pooling import Pooling
-from training.models.tower import Fork, Projection, Tower, TowerOutput
+from training.models.tower import Fork, Projection, Tower, TowerOutput, transformer_layers
 
 NORM_EPS = 1e-7
 PARALLEL_EPS = 1e-6
@@ -95,11 +95,11 @@ class ConceptHead(nn.Module):
 
     def forward(self, pooled: Tensor) -> Tensor:
         """Embeddings (..., D) of pooled features (..., W)."""
-        found = torch.sigmoid(self.predict(pooled))
-        gate = torch.sigmoid(self.gate(torch.cat((found, pooled), dim=-1)))
+        probabilities = torch.sigmoid(self.predict(pooled))
+        gate = torch.sigmoid(self.gate(torch.cat((probabilities, pooled), dim=-1)))
         concepts, context = (
             normalize(values, dim=-1, eps=NORM_EPS)
-            for values in (self.of_concepts(found), self.of_context(pooled))
+            for values in (self.of_concepts(probabilities), self.of_context(pooled))
         )
         return gate * concepts + (1 - gate) * context
 
@@ -141,12 +141,10 @@ def project_entries(
     if mask is None:
         mask, count = entries.new_ones(entries.shape[:2], dtype=torch.bool), entries.shape[:2].numel()
     flat, real = entries.flatten(0, 1), mask.flatten()
-    places = real.nonzero() if count is None else torch.nonzero_static(real, size=count)
-    values = flat[places[:, 0]]
+    rows = (real.nonzero() if count is None else torch.nonzero_static(real, size=count))[:, 0]
+    values = flat[rows]
     projected = head(values) if norm is None else _with_statistics(head, norm, values)
-    filled: Tensor = projected.new_zeros(len(flat), projected.shape[-1]).index_copy(
-        0, places[:, 0], projected
-    )
+    filled: Tensor = projected.new_zeros(len(flat), projected.shape[-1]).index_copy(0, rows, projected)
     return filled.reshape(*mask.shape, -1)
 
 
@@ -166,18 +164,7 @@ class ForkDecoder(nn.Module):
     def __init__(self, tower: Tower, heads: int, layers: int) -> None:
         super().__init__()
         width = tower.local_width
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(
-                width,
-                heads,
-                dim_feedforward=4 * width,
-                dropout=0.0,
-                activation="gelu",
-                batch_first=True,
-                norm_first=True,
-            )
-            for _ in range(layers)
-        )
+        self.layers = transformer_layers(width, heads, layers)
         self.norm = nn.LayerNorm(width)
         self.pooling = Pooling(tower.fork_pooling, width)
         self.prefix = tower.fork_prefix
@@ -209,15 +196,15 @@ class UniqueBranch(nn.Module):
         return unique
 
 
-def build_unique_branch(config: BranchesConfig, head: HeadConfig, tower: Tower, dim: int) -> UniqueBranch:
+def build_unique_branch(config: BranchesConfig, tower: Tower, dim: int) -> UniqueBranch:
     """The unique branch of a tower; makes the tower return the output of its layer `fork_after`.
 
-    Only transformers are forked. `head` is configured like the tower's own, with random weights.
+    Only transformers are forked. The head is configured like the tower's own, with random weights.
 
     Raises:
         RecipeError: The tower has fewer layers.
     """
-    backbone = tower.backbone
+    backbone, head = tower.backbone, tower.config.head
     if config.kind == "mlp" or backbone.heads is None:
         return UniqueBranch(None, build_head(head, tower.width, dim))
     depth = len(backbone.layers())

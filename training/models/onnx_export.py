@@ -75,9 +75,9 @@ def _regions_agree(encoder: Encoder, exported: OnnxEncoder) -> bool:
     if not encoder.regions:
         return True
     images = reference_images(encoder.image_config.size)[:1]
-    expected, found = encoder.embed_regions(images)[0], exported.embed_regions(images)[0]
+    expected, regions = encoder.embed_regions(images)[0], exported.embed_regions(images)[0]
     lengths = np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), TOLERANCE)
-    return agree(found / lengths, (expected / lengths).tolist())
+    return agree(regions / lengths, (expected / lengths).tolist())
 
 
 def _write(encoder: Encoder, name: GraphName, folder: Path) -> Graph:

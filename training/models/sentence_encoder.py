@@ -90,15 +90,15 @@ class SentenceEncoder:
         """Unit vectors (B, T) in float32 without gradient, on the device."""
         with self._lock:
             missing = list(dict.fromkeys(text for text in texts if text not in self._cache))
-            found = {text: self._cache[text] for text in texts if text in self._cache}
+            vectors = {text: self._cache[text] for text in texts if text in self._cache}
             for block in self._blocks(missing):
-                found |= zip(block, self._run(block), strict=False)
-            for text, vector in found.items():
+                vectors |= zip(block, self._run(block), strict=False)
+            for text, vector in vectors.items():
                 self._cache[text] = vector
                 self._cache.move_to_end(text)
             while len(self._cache) > self._cached_texts:
                 self._cache.popitem(last=False)
-        rows = [found[text] for text in texts]
+        rows = [vectors[text] for text in texts]
         stacked = torch.stack(rows) if rows else torch.zeros((0, self.dim))
         return stacked.to(self.device, non_blocking=True)
 

@@ -152,8 +152,8 @@ def _token_sentences(text: str | Sequence[str], whole: str, encoding: Encoding) 
     numbers = []
     for (start, stop), special in zip(encoding.offsets, encoding.special_tokens_mask, strict=True):
         # A token belongs to the sentence of its last character; white space to the next.
-        place = stop if whole[start:stop].isspace() else max(start, stop - 1)
-        numbers.append(-1 if special else bisect_right(starts, place) - 1)
+        position = stop if whole[start:stop].isspace() else max(start, stop - 1)
+        numbers.append(-1 if special else bisect_right(starts, position) - 1)
     return numbers
 
 

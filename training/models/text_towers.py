@@ -22,6 +22,7 @@ from training.models.tower import (
     TowerOutput,
     read_by_length,
     read_options,
+    transformer_layers,
 )
 
 _NARROWING = 4
@@ -70,18 +71,7 @@ class SmallTransformer(TextBackbone):
         self.heads = options.heads
         self.max_tokens = options.max_tokens
         self.embeddings = _Embeddings(options)
-        self.blocks = nn.ModuleList(
-            nn.TransformerEncoderLayer(
-                options.width,
-                options.heads,
-                dim_feedforward=4 * options.width,
-                dropout=options.dropout,
-                activation="gelu",
-                batch_first=True,
-                norm_first=True,
-            )
-            for _ in range(options.layers)
-        )
+        self.blocks = transformer_layers(options.width, options.heads, options.layers, options.dropout)
         self.norm = nn.LayerNorm(options.width)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BackboneOutput:
@@ -138,11 +128,11 @@ class Gru(TextBackbone):
         real = attention_mask.bool()
         states = self.words(input_ids)
         for layer in self.recurrent:
-            found, _ = layer(states)
+            output, _ = layer(states)
             if not self.causal:
-                found = (found.chunk(2, dim=2)[0] + _read_back(layer, states, real)) / 2
+                output = (output.chunk(2, dim=2)[0] + _read_back(layer, states, real)) / 2
             # Padding is at the end, so it doesn't affect real tokens.
-            states = found.where(real.unsqueeze(2), 0)
+            states = output.where(real.unsqueeze(2), 0)
         return BackboneOutput(states)
 
 
@@ -155,8 +145,8 @@ def _read_back(layer: nn.Module, states: Tensor, real: Tensor) -> Tensor:
     positions = torch.arange(states.shape[1], device=states.device)
     # Rotate rows so that padding precedes the text.
     moved = (positions + real.sum(dim=1, keepdim=True)) % states.shape[1]
-    found, _ = layer(_gathered(states, moved))
-    return _gathered(found.chunk(2, dim=2)[1], moved.argsort(dim=1))
+    output, _ = layer(_gathered(states, moved))
+    return _gathered(output.chunk(2, dim=2)[1], moved.argsort(dim=1))
 
 
 def _gathered(states: Tensor, positions: Tensor) -> Tensor:
@@ -244,8 +234,8 @@ class TextTower(Tower):
             raise RecipeError(
                 f"The first token of {config.architecture} does not know the text: choose pooling 'eos'."
             )
-        own = config.pooling == "eos" and backbone.pools_itself
-        super().__init__(config, backbone, None if own else config.pooling)
+        pools_itself = config.pooling == "eos" and backbone.pools_itself
+        super().__init__(config, backbone, None if pools_itself else config.pooling)
         self.projection = backbone.projection if config.pooling == backbone.projected_pooling else None
         self.fork_pooling = config.pooling
 

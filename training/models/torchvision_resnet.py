@@ -101,12 +101,12 @@ def load_torchvision(model: nn.Module, weights: Mapping[str, Tensor], path: Path
     """
     expected = {name: torchvision_name(name) for name in model.state_dict()}
     missing = [n for n in expected.values() if n not in weights and not n.endswith(_MAY_BE_MISSING)]
-    known = set(expected.values())
-    unexpected = [name for name in weights if name not in known and not name.startswith(_NOT_NEEDED)]
+    expected_names = set(expected.values())
+    unexpected = [name for name in weights if name not in expected_names and not name.startswith(_NOT_NEEDED)]
     if missing or unexpected:
-        found = [f"it lacks {_listed(missing)}"] if missing else []
-        found += [f"it has {_listed(unexpected)} too many"] if unexpected else []
-        raise RecipeError(f"{path} is not a whole torchvision ResNet: {' and '.join(found)}.")
+        wrong = [f"it lacks {_listed(missing)}"] if missing else []
+        wrong += [f"it has {_listed(unexpected)} too many"] if unexpected else []
+        raise RecipeError(f"{path} is not a whole torchvision ResNet: {' and '.join(wrong)}.")
     try:
         model.load_state_dict(
             {
@@ -126,7 +126,7 @@ def torchvision_name(name: str) -> str:
     """The torchvision name of a weight of transformers' ResNetModel."""
     for pattern, replacement in _NAMES:
         if match := re.fullmatch(pattern, name):
-            return re.sub(r"<(\d+)>", lambda found: str(int(found[1]) + 1), match.expand(replacement))
+            return re.sub(r"<(\d+)>", lambda number: str(int(number[1]) + 1), match.expand(replacement))
     return name
 
 

@@ -238,6 +238,22 @@ def read_options(kind: type[Options], architecture: str, options: Mapping[str, A
         raise RecipeError(f"The options of {architecture} do not fit: {error}") from error
 
 
+def transformer_layers(width: int, heads: int, count: int, dropout: float = 0.0) -> nn.ModuleList:
+    """Pre-norm transformer layers with GELU, four times as wide inside."""
+    return nn.ModuleList(
+        nn.TransformerEncoderLayer(
+            width,
+            heads,
+            dim_feedforward=4 * width,
+            dropout=dropout,
+            activation="gelu",
+            batch_first=True,
+            norm_first=True,
+        )
+        for _ in range(count)
+    )
+
+
 def use_channels_last(module: nn.Module) -> None:
     """Keep the weights of convolutions in channels-last memory: the same numbers, faster on a CPU."""
     for parameter in module.parameters():

@@ -206,13 +206,13 @@ class TransformersImageBackbone(_TransformersBackbone, ImageBackbone):
         """Transformer layers, or the blocks of a conv net; a downsampling belongs to the next block."""
         if self._family.layers != _STAGES:
             return super().layers()
-        found: list[list[nn.Module]] = []
+        layers: list[list[nn.Module]] = []
         for stage in self.get_submodule(self.layer_path).children():
             before = list(getattr(stage, "downsampling_layer", []))
             for block in stage.get_submodule("layers").children():
-                found.append([*before, block])
+                layers.append([*before, block])
                 before = []
-        return found
+        return layers
 
 
 def _width(family: _Family, model: nn.Module, options: dict[str, Any]) -> int:
@@ -232,14 +232,13 @@ def build_image_backbone(
     Raises:
         RecipeError: An option or the folder is invalid.
     """
-    family, config = _IMAGES[architecture], _configured(_IMAGES, architecture, options, folder)
-    if folder is None or not weights:
-        return TransformersImageBackbone(family, _model(family, config, None), architecture_options(config))
-    model = _model(family, config, folder)
+    family, source = _IMAGES[architecture], folder if weights else None
+    config = _configured(_IMAGES, architecture, options, folder)
+    model = _model(family, config, source)
     backbone = TransformersImageBackbone(family, model, architecture_options(config))
-    if architecture == "clip_vision_model":
-        backbone.projection = read_projection(folder, "visual_projection.weight")
-    elif architecture == "siglip_vision_model":
+    if source is not None and architecture == "clip_vision_model":
+        backbone.projection = read_projection(source, "visual_projection.weight")
+    elif source is not None and architecture == "siglip_vision_model":
         backbone.projection = Projection(torch.eye(backbone.width))
     return backbone
 

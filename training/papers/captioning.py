@@ -157,7 +157,8 @@ class CaptionTransformer(Captioning):
     >>> from training.papers.captioning import CaptionTransformer
     >>> image = ModalityFeatures(torch.randn(8, 64), local=torch.randn(8, 49, 64))
     >>> words = TokenBatch(torch.randint(100, (8, 12)), torch.ones(8, 12), truncations=(None,) * 8)
-    >>> CaptionTransformer(dim=64, vocabulary=100)(Features({"image": image}, extras={"captions": words})).shape
+    >>> loss = CaptionTransformer(dim=64, vocabulary=100)
+    >>> loss(Features({"image": image}, extras={"captions": words})).shape
     torch.Size([])
     """
 

@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from training.common.errors import DataError, RecipeError
 from training.common.frozen import Frozen
 from training.common.rejections import Rejections, Usable
-from training.evaluation.auc import mean_ranks
+from training.evaluation.retrieval import mean_ranks
 from training.models.config import TextTowerConfig
 from training.models.learned_tokenizer import build_tokenizer
 from training.models.pooling import masked_mean

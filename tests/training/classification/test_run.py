@@ -28,7 +28,7 @@ from training.classification.recipe import ImageRecipe
 from training.classification.run import ImageClassifier, Scores, build_start, classify_images
 from training.common.errors import BundleError, DataError, RecipeError
 from training.common.manifest import read_manifest
-from training.evaluation.auc import area_under_roc
+from training.evaluation.retrieval import area_under_roc
 from training.imaging.images import decode_image
 from training.models.bundle import save_bundle
 from training.models.config import ImageTowerConfig

@@ -71,29 +71,29 @@ class SmallHub:
         return None
 
     def _info(self, revision: str) -> Answer:
-        if (found := self._files(revision)) is None:
+        if (actual := self._files(revision)) is None:
             return 404, {"X-Error-Code": "RevisionNotFound"}, b""
         siblings = [
             {"rfilename": name, **(_blob(content) if self.tells_digests else {})}
-            for name, content in found[1].items()
+            for name, content in actual[1].items()
         ]
-        return _json({"id": NAME, "sha": found[0], "siblings": siblings, "tags": []})
+        return _json({"id": NAME, "sha": actual[0], "siblings": siblings, "tags": []})
 
     def _tree(self, revision: str) -> Answer:
-        if (found := self._files(revision)) is None:
+        if (actual := self._files(revision)) is None:
             return 404, {"X-Error-Code": "RevisionNotFound"}, b""
         entries = [
             {"type": "file", "path": name, "oid": _blob(content)["blobId"], "size": len(content)}
-            for name, content in found[1].items()
+            for name, content in actual[1].items()
         ]
         return _json(entries)
 
     def _file(self, revision: str, name: str) -> Answer:
-        found = self._files(revision)
-        if found is None or name not in found[1]:
+        actual = self._files(revision)
+        if actual is None or name not in actual[1]:
             return 404, {"X-Error-Code": "EntryNotFound"}, b""
-        content = found[1][name]
-        headers = {"ETag": f'"{_blob(content)["blobId"]}"', "X-Repo-Commit": found[0]}
+        content = actual[1][name]
+        headers = {"ETag": f'"{_blob(content)["blobId"]}"', "X-Repo-Commit": actual[0]}
         return 200, headers, content
 
 

@@ -47,7 +47,6 @@ EVERY = pytest.mark.parametrize("make", [*folders.OF_IMAGES_AND_TEXTS, *folders.
 def test_a_bundle_gives_the_vectors_of_transformers(make: Make, tmp_path: Path) -> None:
     make(tmp_path / "model")
     made = converted(tmp_path)
-    assert made.parity is not None
     assert made.parity.images > LOWEST_COSINE
     encoder = load_encoder(tmp_path / "bundle", "cpu")
     vectors = encoder.embed_images(np.stack([encoder.prepare_image(i) for i in made_images().values()]))
@@ -79,7 +78,6 @@ def test_a_siglip_without_a_tokenizer_searches_by_images_alone(tmp_path: Path) -
     for file in ("spiece.model", "tokenizer_config.json"):
         (tmp_path / "model" / file).unlink()
     made = converted(tmp_path)
-    assert made.parity is not None
     assert made.parity.images > LOWEST_COSINE
     assert made.bundle.config.text is None
     assert load_encoder(tmp_path / "bundle", "cpu").modalities == {"image"}
@@ -180,6 +178,10 @@ def _without_projection(folder: Path) -> None:
     [
         (config(model_type="siglip2"), "NaFlex .* fixed size"),
         *((config(model_type=kind), "reads texts alone.* two spaces.* train`") for kind in TEXT_TYPES),
+        *(
+            (config(model_type=kind), "^(?!.*recoquest train`).*texts alone.*choose a model of images")
+            for kind in ("camembert", "mpnet", "xlm-roberta")
+        ),
         (config(model_type="whisper"), "of type 'whisper': choose one of .*dinov2"),
         (lambda folder: (folder / "preprocessor_config.json").unlink(), "how images are prepared: put"),
         (processor(image_processor_type="BlipImageProcessor"), "by BlipImageProc"),
@@ -202,15 +204,6 @@ def test_what_cannot_be_followed_is_refused(spoil: Make, message: str, tmp_path:
     with pytest.raises(RecipeError, match=message):
         converted(tmp_path)
     assert not (tmp_path / "bundle").exists()
-
-
-@pytest.mark.parametrize("kind", ["camembert", "mpnet", "xlm-roberta"])
-def test_training_is_not_advised_for_a_text_model_that_it_refuses(kind: str, tmp_path: Path) -> None:
-    folders.clip(tmp_path / "model")
-    config(model_type=kind)(tmp_path / "model")
-    with pytest.raises(RecipeError, match=r"reads texts alone.*choose a model of images") as refused:
-        converted(tmp_path)
-    assert "`recoquest train`" not in str(refused.value)
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -274,7 +267,7 @@ def test_other_files_of_weights_are_nothing_to_a_model(tmp_path: Path) -> None:
     weights = load_file(tmp_path / "model" / "model.safetensors")
     others = {f"visual.{name}": value for name, value in weights.items()} | {"ln_final.weight": torch.ones(2)}
     save_file(others, tmp_path / "model" / "open_clip_model.safetensors")
-    assert converted(tmp_path).parity is not None
+    converted(tmp_path)
 
 
 @pytest.mark.parametrize("source", ["a--b", "foo..bar", "x/y.git", "config.json"])
@@ -361,15 +354,3 @@ def test_what_is_no_name_of_a_folder_is_refused_before_any_work(tmp_path: Path) 
     for name in ("x", "CLIP ViT-B-32", "clip(1)", "Röntgen", "x" * 100):
         with pytest.raises(RecipeError, match="There is no folder"):
             convert(str(tmp_path / "missing"), tmp_path / "bundle", name=name)
-
-
-def test_the_name_of_a_special_token_is_read_by_its_letters(tmp_path: Path) -> None:
-    """CLIP of transformers reads nothing behind such a name, and could be kept from words so."""
-    folders.clip(tmp_path / "model")
-    converted(tmp_path)
-    encoder, reference = load_encoder(tmp_path / "bundle", "cpu"), Reference(tmp_path / "model")
-    texts = ["a <|endoftext|> dog", "a <|endoftext|> red hat", "a <|startoftext|> dog", "a dog"]
-    limit = encoder.preprocessing.text.config.max_tokens
-    cut, ours = reference.embed_texts(texts, limit), encoder.embed_texts(texts).vectors
-    assert cut[0] @ cut[1] == pytest.approx(1, abs=1e-4)
-    assert (ours @ ours.T - np.eye(4)).max() < 0.999

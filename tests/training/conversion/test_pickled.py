@@ -28,9 +28,9 @@ def _pickle(folder: Path) -> None:
 def _commands() -> str:
     """The code block of the page that downloads a model and writes its weights as safetensors."""
     section = PAGE.read_text("utf-8").split("## Pickled weights")[1].split("\n## ")[0]
-    found = re.search(r"(?m)(?:^ {4}.*\n)+", section)
-    assert found is not None
-    return found[0]
+    actual = re.search(r"(?m)(?:^ {4}.*\n)+", section)
+    assert actual is not None
+    return actual[0]
 
 
 @pytest.mark.slow

@@ -1,3 +1,4 @@
+import math
 import os
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +8,12 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from torch import Tensor
 
 from tests.training.data.sounds import claim_flac_samples, claim_wav_bytes, encode, tagged, tone, wav16
 from training.common.errors import AudioError, AudioTooLargeError, DataError
 from training.common.manifest import Manifest, Record, Rejections
-from training.data.audio import AudioDecoder, AudioLimits, AudioSource, audible, decode_audio
+from training.data.audio import AudioDecoder, AudioLimits, AudioSource, audible, decode_audio, resample
 from training.models.config import AudioPreprocessingConfig
 from training.models.preprocessing import AudioPreprocessing
 
@@ -45,17 +47,17 @@ def test_samples_come_back_and_channels_are_averaged(
 ) -> None:
     samples = np.random.default_rng(0).uniform(-0.9, 0.9, size=(500, channels))
     content = encode(samples, 22_050, form, coding)
-    found = decode_audio(content, 22_050)
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), samples.mean(axis=1), atol=atol, rtol=0)
+    actual = decode_audio(content, 22_050)
+    assert actual.dtype == torch.float32
+    np.testing.assert_allclose(actual.numpy(), samples.mean(axis=1), atol=atol, rtol=0)
 
 
 @pytest.mark.parametrize(("form", "coding"), FORMATS)
 def test_a_tone_keeps_its_pitch_level_and_length_at_another_rate(form: str, coding: str) -> None:
     content = encode(tone(1_000, 0.5, 48_000), 48_000, form, coding)
-    found = decode_audio(content, 16_000).numpy()
-    assert len(found) == 8_000
-    inner = found[1_600:6_400]
+    actual = decode_audio(content, 16_000).numpy()
+    assert len(actual) == 8_000
+    inner = actual[1_600:6_400]
     spectrum = np.abs(np.fft.rfft(inner * np.hanning(4_800)))
     assert int(spectrum.argmax()) * 16_000 / 4_800 == pytest.approx(1_000)
     np.testing.assert_allclose(inner, tone(1_000, 0.5)[1_600:6_400], atol=0.03)
@@ -79,8 +81,8 @@ def test_a_file_its_bytes_and_other_threads_give_the_same(
     (tmp_path / "a").write_bytes(content)
     expected = decode_audio(content, 16_000)
     with ThreadPoolExecutor(8) as pool:
-        for found in pool.map(lambda _: decode_audio(tmp_path / "a", 16_000), range(40)):
-            assert torch.equal(found, expected)
+        for actual in pool.map(lambda _: decode_audio(tmp_path / "a", 16_000), range(40)):
+            assert torch.equal(actual, expected)
     assert capfd.readouterr() == ("", "")
 
 
@@ -88,8 +90,8 @@ def test_a_file_its_bytes_and_other_threads_give_the_same(
 @pytest.mark.parametrize(("form", "coding"), FORMATS)
 def test_a_tag_before_the_sound_changes_nothing(form: str, coding: str, footer: bool) -> None:
     content = encode(tone(440), 16_000, form, coding)
-    found = tagged(content, footer=footer)
-    assert torch.equal(decode_audio(found, 16_000), decode_audio(content, 16_000))
+    actual = tagged(content, footer=footer)
+    assert torch.equal(decode_audio(actual, 16_000), decode_audio(content, 16_000))
 
 
 @pytest.mark.parametrize("claimed", [0, 1_600, 1_601, 16_000 * 600])
@@ -187,16 +189,12 @@ def test_what_is_no_sound_is_named(content: bytes, reason: str) -> None:
         decode_audio(content, 16_000)
 
 
-def test_a_float_beyond_full_scale_stays_what_it_is() -> None:
-    assert decode_audio(encode(np.array([1.5, -3.0]), coding="FLOAT"), 16_000).tolist() == [1.5, -3.0]
-
-
 @pytest.mark.parametrize(("form", "coding"), [*FORMATS[:8], *LOSSY])
 def test_a_cut_file_is_read_as_far_as_it_goes(form: str, coding: str) -> None:
     content = encode(hiss(4.0), 16_000, form, coding)
-    found = decode_audio(content[: len(content) * 3 // 4], 16_000)
-    assert 1.9 * 16_000 < len(found) < 3.5 * 16_000
-    torch.testing.assert_close(found[:16_000], decode_audio(content, 16_000)[:16_000])
+    actual = decode_audio(content[: len(content) * 3 // 4], 16_000)
+    assert 1.9 * 16_000 < len(actual) < 3.5 * 16_000
+    torch.testing.assert_close(actual[:16_000], decode_audio(content, 16_000)[:16_000])
 
 
 def test_a_cut_or_changed_flac_file_is_refused() -> None:
@@ -214,11 +212,11 @@ def test_a_lost_page_of_ogg_is_passed_over_and_nothing_is_heard_twice(coding: st
     pages = [place for place in range(len(content)) if content.startswith(b"OggS", place)]
     lost = pages[len(pages) // 2]
     whole = decode_audio(content, 16_000)
-    found = decode_audio(content[:lost] + b"lost" + content[lost + 4 :], 16_000)
+    actual = decode_audio(content[:lost] + b"lost" + content[lost + 4 :], 16_000)
     assert len(whole) == 96_000
-    assert len(whole) - 2 * 16_000 < len(found) < len(whole) - 8_000
-    assert torch.equal(found[:24_000], whole[:24_000])
-    torch.testing.assert_close(found[-8_000:], whole[-8_000:], atol=1e-3, rtol=0)
+    assert len(whole) - 2 * 16_000 < len(actual) < len(whole) - 8_000
+    assert torch.equal(actual[:24_000], whole[:24_000])
+    torch.testing.assert_close(actual[-8_000:], whole[-8_000:], atol=1e-3, rtol=0)
 
 
 def broken(content: bytes, rng: np.random.Generator) -> bytes:
@@ -240,13 +238,13 @@ def test_broken_files_are_sounds_or_refused(form: str, coding: str) -> None:
     refused = 0
     for _ in range(40):
         try:
-            found = decode_audio(broken(content, rng), 16_000, limits)
+            actual = decode_audio(broken(content, rng), 16_000, limits)
         except AudioError as error:
             refused += 1
             assert str(error).endswith(".")
         else:
-            assert 0 < len(found) <= 5 * 16_000
-            assert found.isfinite().all()
+            assert 0 < len(actual) <= 5 * 16_000
+            assert actual.isfinite().all()
     assert 0 < refused < 40
 
 
@@ -262,6 +260,52 @@ def test_missing_files_folders_and_what_is_no_file_are_named(tmp_path: Path) -> 
     ):
         with pytest.raises(AudioError, match=reason):
             decode_audio(path, 16_000)
+
+
+RATES = [
+    (44_100, 16_000),
+    (48_000, 16_000),
+    (22_050, 16_000),
+    (8_000, 16_000),
+    (16_000, 44_100),
+    (11_127, 16_000),
+]
+
+
+def sine(frequency: float, rate: int, count: int) -> Tensor:
+    return torch.sin(2 * math.pi * frequency * torch.arange(count, dtype=torch.float64) / rate).float()
+
+
+@pytest.mark.parametrize(("rate", "target"), RATES)
+def test_resampling_keeps_level_time_and_pitch_in_the_band_and_removes_what_is_above(
+    rate: int, target: int
+) -> None:
+    inner = slice(target // 32, -target // 32)
+    for share in (0.03, 0.5, 0.85):
+        frequency = share * min(rate, target) / 2
+        resampled = resample(sine(frequency, rate, rate // 4), rate, target)
+        assert abs(len(resampled) - target / 4) <= 2
+        expected = sine(frequency, target, len(resampled))
+        torch.testing.assert_close(resampled[inner], expected[inner], atol=3e-4, rtol=0)
+    constant = resample(torch.full((rate // 4,), 0.3), rate, target)[inner]
+    torch.testing.assert_close(constant, torch.full_like(constant, 0.3))
+    if rate > target:
+        above = resample(sine(target / 2 * 1.05, rate, rate // 4), rate, target)
+        assert above[inner].abs().max() < 1e-4
+
+
+def test_resampling_leaves_an_impulse_where_it_is_and_takes_any_length() -> None:
+    impulse = torch.zeros(4_410)
+    impulse[2_205] = 1.0
+    resampled = resample(impulse, 44_100, 16_000)
+    assert (len(resampled), int(resampled.argmax())) == (1_600, 800)
+    torch.testing.assert_close(resampled[801:1_000], resampled[600:800].flip(0)[:199], atol=1e-6, rtol=0)
+    waveform = torch.randn(5, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(resample(waveform, 16_000, 16_000), waveform)
+    for count in (0, 1, 2, 3):
+        resampled = resample(waveform[:count], 44_100, 16_000)
+        assert len(resampled) == math.ceil(count * 160 / 441)
+        assert resampled.isfinite().all()
 
 
 PREPROCESSING = AudioPreprocessing(AudioPreprocessingConfig(mels=20, seconds=0.1))

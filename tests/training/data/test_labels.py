@@ -30,6 +30,6 @@ def test_words_are_counted_once_a_record_and_tell_something() -> None:
 
 
 def test_words_of_any_text_of_a_record_are_its_labels() -> None:
-    found = Labelling(("dog", "brown", "cat"), of_texts=True).of(RECORDS)
-    assert found.tolist() == [[True, True, False], [True, False, True], [False, False, True]]
+    actual = Labelling(("dog", "brown", "cat"), of_texts=True).of(RECORDS)
+    assert actual.tolist() == [[True, True, False], [True, False, True], [False, False, True]]
     assert Labelling(("dog",), of_texts=True).of([]).shape == (0, 1)

@@ -1,7 +1,7 @@
 """An encoder without weights: the mean colour of an image, and the colours that a text names."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,14 +10,9 @@ from PIL import Image
 from training.common.errors import MissingModalityError
 from training.models.config import Modality
 from training.models.image_input import Pixels
+from training.models.text_input import TextEmbeddings, Truncation
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
-
-
-@dataclass(frozen=True)
-class ColourTexts:
-    vectors: NDArray[np.float32]
-    truncations: tuple[str | None, ...]
 
 
 class ColourEncoder:
@@ -41,15 +36,16 @@ class ColourEncoder:
         self.batches.append(len(images))
         return _unit(images.mean(axis=(2, 3), dtype=np.float32) + 1)
 
-    def embed_texts(self, texts: Sequence[str]) -> ColourTexts:
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         self.texts += texts
         kept = [text.split()[: self.max_words] for text in texts]
         vectors = [np.sum([COLOURS.get(word, (0, 0, 0)) for word in words], axis=0) + 1 for words in kept]
+        counts = [len(text.split()) for text in texts]
         cut = tuple(
-            None if len(words) == len(text.split()) else " ".join(words)
-            for words, text in zip(kept, texts, strict=True)
+            None if len(words) == count else Truncation(count, len(words), " ".join(words))
+            for words, count in zip(kept, counts, strict=True)
         )
-        return ColourTexts(_unit(np.array(vectors, dtype=np.float32)), cut)
+        return TextEmbeddings(_unit(np.array(vectors, dtype=np.float32)), cut, tuple(map(len, kept)))
 
 
 class BlindToTexts(ColourEncoder):
@@ -57,7 +53,7 @@ class BlindToTexts(ColourEncoder):
 
     modalities = frozenset({"image"})
 
-    def embed_texts(self, texts: Sequence[str]) -> ColourTexts:
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         raise MissingModalityError("text")
 
 
@@ -73,7 +69,7 @@ class FlippingEncoder(ColourEncoder):
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         return self._flipped(super().embed_images(images))
 
-    def embed_texts(self, texts: Sequence[str]) -> ColourTexts:
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         embedded = super().embed_texts(texts)
         return replace(embedded, vectors=self._flipped(embedded.vectors))
 
@@ -94,7 +90,7 @@ class BladeEncoder(ColourEncoder):
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         return _planes(super().embed_images(images))
 
-    def embed_texts(self, texts: Sequence[str]) -> ColourTexts:
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         embedded = super().embed_texts(texts)
         return replace(embedded, vectors=_planes(embedded.vectors))
 

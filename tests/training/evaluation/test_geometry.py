@@ -48,13 +48,6 @@ def test_geometry_equals_the_sums_over_pairs() -> None:
         assert value == pytest.approx(np.log(np.mean(kernel)), rel=1e-5)
 
 
-def test_collapse_has_the_worst_uniformity_and_the_best_alignment() -> None:
-    same = np.tile(unit_vectors(1, 2), (6, 1))
-    measured = geometry(same, same, [[row] for row in range(6)])
-    assert measured.alignment == pytest.approx(0, abs=1e-6)
-    assert measured.image_uniformity == pytest.approx(0, abs=1e-6)
-
-
 def test_what_cannot_be_measured_is_none() -> None:
     one = unit_vectors(1, 3)
     assert uniformity(one) is None

@@ -64,12 +64,12 @@ def test_figures_are_those_of_an_evaluation() -> None:
 @pytest.mark.parametrize("texts", [(1,), (5,), (1, 3)])
 def test_chance_is_what_random_vectors_give(texts: tuple[int, ...]) -> None:
     random = np.random.default_rng(1)
-    found = [figures_by_image(_embedded(random, 50, np.inf, texts)) for _ in range(40)]
+    actual = [figures_by_image(_embedded(random, 50, np.inf, texts)) for _ in range(40)]
     whole = np.ones((1, 50))
-    for name in found[0]:
-        values = [figures[name].of(whole)[0] for figures in found]
+    for name in actual[0]:
+        values = [figures[name].of(whole)[0] for figures in actual]
         error = np.std(values) / np.sqrt(len(values))
-        assert np.mean(values) == pytest.approx(found[0][name].chance, abs=4 * error + 0.1), name
+        assert np.mean(values) == pytest.approx(actual[0][name].chance, abs=4 * error + 0.1), name
 
 
 @pytest.mark.slow
@@ -79,18 +79,18 @@ def test_a_model_as_good_as_the_other_is_hardly_ever_better(noise: float) -> Non
     better = 0
     for seed in range(200):
         random = np.random.default_rng(seed)
-        found = _compared(_embedded(random, 100, noise, (1,)), _embedded(random, 100, noise, (1,)))
-        better += found.low > 0 and found.above_chance
+        actual = _compared(_embedded(random, 100, noise, (1,)), _embedded(random, 100, noise, (1,)))
+        better += actual.low > 0 and actual.above_chance
     assert better <= 10
 
 
 def test_a_better_model_is_better_and_one_that_only_stays_above_a_loss_is_at_most_chance() -> None:
     random = np.random.default_rng(3)
     at_chance, worse, good = (_embedded(random, 120, noise, (1,)) for noise in (np.inf, 2.0, 1.0))
-    found = _compared(worse, good)
-    assert found.low > 0
-    assert found.low < found.after - found.before < found.high
-    assert found.above_chance
+    actual = _compared(worse, good)
+    assert actual.low > 0
+    assert actual.low < actual.after - actual.before < actual.high
+    assert actual.above_chance
     assert not _compared(good, at_chance).above_chance
     assert _compared(at_chance, at_chance).low == 0
 

@@ -15,14 +15,14 @@ def _report(
     images: int, captions: tuple[int, int] | None = None, labels: tuple[int, int] | None = None
 ) -> EvaluationReport:
     none: dict[str, Any] = {"skipped": 0, "truncated": 0, "geometry": None}
-    found = None
+    actual = None
     if labels is not None:
         by_image, by_text = (LabelPrecision({}, {}, {}, 12.5, queries) for queries in labels)
-        found = LabelRetrieval(by_image, by_text, 50.0)
+        actual = LabelRetrieval(by_image, by_text, 50.0)
     recall = None
     if captions is not None:
         recall = CaptionRetrieval({}, {}, 100.0, 1.0, 1.0, images=captions[0], texts=captions[1])
-    return EvaluationReport(images=images, texts=0, captions=recall, labels=found, **none)
+    return EvaluationReport(images=images, texts=0, captions=recall, labels=actual, **none)
 
 
 def _differs(dataset: str, report: EvaluationReport, texts: frozenset[int] = _FIVE) -> str | None:
@@ -35,13 +35,6 @@ def test_results_are_found_however_the_data_set_is_written() -> None:
     assert published_results("Flickr30K") == published_results("flickr-30k") == published_results("f30k")
     assert published_results("CheXpert 8x200")
     assert published_results("flickr8k") is published_results("") is None
-
-
-def test_the_averages_of_chexpert_8x200() -> None:
-    known = published_results("chexpert8x200")
-    assert known is not None
-    averages = {result.method: result.figures["mean"] for result in known[1]}
-    assert averages == {"chance": 12.5, "ConVIRT": 48.3, "InfoNCE": 48.6, "ReCo": 51.5}
 
 
 @pytest.mark.parametrize(
@@ -72,8 +65,3 @@ def test_flickr30k_is_a_thousand_images_of_five_captions(
     images: int, captions: tuple[int, int], texts: frozenset[int], same: bool
 ) -> None:
     assert (_differs("flickr30k", _report(images, captions), texts) is None) == same
-
-
-def test_labels_are_no_captions() -> None:
-    assert _differs("flickr30k", _report(1000, labels=(1000, 5000)))
-    assert _differs("chexpert8x200", _report(1600, captions=(80, 40)))

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.evaluation import retrieval
-from training.evaluation.auc import area_under_roc, mean_ranks
 from training.evaluation.retrieval import (
     Items,
     LabelledVectors,
+    area_under_roc,
     caption_retrieval,
     label_precision,
+    mean_ranks,
     overlap,
     pair_retrieval,
     recall_between,
@@ -86,18 +87,6 @@ def test_small_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = caption_retrieval(images, texts, matches), label_precision(labelled, labelled)
     monkeypatch.setattr(retrieval, "_SCORES_PER_CHUNK", 50)
     assert (caption_retrieval(images, texts, matches), label_precision(labelled, labelled)) == whole
-
-
-def test_captions_counted_by_hand() -> None:
-    images = unit([[1, 0], [0, 1], [-1, 0]])
-    texts = unit([[1, 0.1], [0.1, 1], [0, 1], [0.1, 1.2], [-1, 0.5], [1, 0.2]])
-    # The second caption of image 0 is nearer to image 1, the second of image 2 nearer to image 0.
-    matches = [[0], [0], [1], [1], [2], [2]]
-    measured = caption_retrieval(images, texts, matches, ks=(1, 2, 3))
-    assert measured.image_recall == pytest.approx({1: 400 / 6, 2: 500 / 6, 3: 100})
-    assert measured.text_recall == pytest.approx({1: 100, 2: 100, 3: 100})
-    assert measured.image_median_rank == 1
-    assert (measured.texts, measured.images) == (6, 3)
 
 
 @pytest.mark.parametrize("value", [0.5, math.nan])
@@ -196,7 +185,6 @@ def test_labels_counted_by_hand() -> None:
     assert measured.precision[1] == pytest.approx(100 * (0 + 1 + 1 + 1 + 1 + 0) / 6)
     assert measured.by_label["a"][1] == pytest.approx(100 * 2 / 3)
     assert measured.precision[2] == pytest.approx(100 * (0.5 + 1 + 0.5 + 0.5 + 0.5 + 0.5) / 6)
-    assert measured.mean == pytest.approx(np.mean([measured.precision[1], measured.precision[2]]))
 
 
 def test_a_label_with_few_images_has_a_low_ceiling() -> None:
@@ -208,11 +196,10 @@ def test_a_label_with_few_images_has_a_low_ceiling() -> None:
     assert measured.ceiling == {5: 20, 50: None}
     assert measured.chance == 10
     assert measured.short == {5: 0, 50: 1}
-    assert measured.mean == 20
 
 
 @pytest.mark.parametrize(
-    ("found", "exact", "share"),
+    ("actual", "exact", "share"),
     [
         ([[1, 2, 3]], [[3, 2, 1]], 1.0),
         ([[1, 2, -1]], [[1, 2, 3]], 2 / 3),
@@ -221,26 +208,11 @@ def test_a_label_with_few_images_has_a_low_ceiling() -> None:
         ([["a"], ["b"]], [["a"], ["c"]], 0.5),
     ],
 )
-def test_overlap(found: list[list[Hashable]], exact: list[list[Hashable]], share: float) -> None:
-    assert overlap(found, exact) == pytest.approx(share)
-    for one, other in ((found, [*exact, exact[0]]), ([], [])):
+def test_overlap(actual: list[list[Hashable]], exact: list[list[Hashable]], share: float) -> None:
+    assert overlap(actual, exact) == pytest.approx(share)
+    for one, other in ((actual, [*exact, exact[0]]), ([], [])):
         with pytest.raises(ValueError, match="one row a query"):
             overlap(one, other)
-
-
-def test_a_small_case_by_hand() -> None:
-    images = Items("image", unit([[1, 0], [0, 1], [1, 1]]), [[0], [1], [2]])
-    # The first sound and the third image are nearest to each other; they do not belong together.
-    sounds = Items("audio", unit([[1, 0.9], [0, 1], [1, 1.2]]), [[0], [1], [2]])
-    found = recall_between(images, sounds, ks=(1, 2, 3))
-    assert found is not None
-    to_audio, to_image = found
-    assert (to_audio.query, to_audio.candidate, to_audio.name) == ("image", "audio", "image to audio")
-    # Image 0: sounds by cosine 0, 2, 1. Image 1: 1, 2, 0. Image 2: 0 (.9986), 2 (.9959), 1.
-    assert to_audio.recall == pytest.approx({1: 200 / 3, 2: 100, 3: 100})
-    # Sound 0: images 2, 0, 1. Sound 1: 1, 2, 0. Sound 2: 2, 1, 0.
-    assert to_image.recall == pytest.approx({1: 200 / 3, 2: 100, 3: 100})
-    assert (to_image.queries, to_image.candidates, to_image.median_rank) == (3, 3, 1)
 
 
 @settings(max_examples=40, deadline=None)
@@ -252,21 +224,23 @@ def test_a_small_case_by_hand() -> None:
 def test_equals_a_slow_count(seed: int, first: list[set[int]], second: list[set[int]]) -> None:
     rng = np.random.default_rng(seed)
     a, b = (unit(rng.normal(size=(len(owners), 3)).tolist()) for owners in (first, second))
-    found = recall_between(Items("image", a, first), Items("audio", b, second), ks=(1, 2))
+    actual = recall_between(Items("image", a, first), Items("audio", b, second), ks=(1, 2))
     rows = [row for row, owners in enumerate(first) if any(owners & other for other in second)]
     columns = [column for column, owners in enumerate(second) if any(owners & other for other in first)]
     if not rows:
-        assert found is None
+        assert actual is None
         return
-    assert found is not None
-    counts = [(search.queries, search.candidates) for search in found]
+    assert actual is not None
+    counts = [(search.queries, search.candidates) for search in actual]
     assert counts == [(len(rows), len(columns)), (len(columns), len(rows))]
+    ranks = []
+    for row in rows:
+        ranked = sorted(columns, key=lambda column: -float(a[row] @ b[column]))
+        ranks.append(1 + [bool(first[row] & second[column]) for column in ranked].index(True))
     for k in (1, 2):
-        hits = []
-        for row in rows:
-            ranked = sorted(columns, key=lambda column: -float(a[row] @ b[column]))
-            hits.append(any(first[row] & second[column] for column in ranked[:k]))
-        assert found[0].recall[k] == pytest.approx(100 * np.mean(hits))
+        assert actual[0].recall[k] == pytest.approx(100 * np.mean([rank <= k for rank in ranks]))
+    assert actual[0].median_rank == np.median(ranks)
+    assert [search.name for search in actual] == ["image to audio", "audio to image"]
 
 
 def unit_vectors(rows: int, seed: int) -> Vectors:
@@ -321,11 +295,11 @@ def by_pairs(scores: list[float], positive: list[bool]) -> float | None:
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=20))
 def test_equals_the_count_of_all_pairs(items: list[tuple[int, bool]]) -> None:
     scores, positive = [float(score) for score, _ in items], [is_hit for _, is_hit in items]
-    found = area_under_roc(np.array(scores, dtype=np.float32), np.array(positive, dtype=np.bool_))
+    actual = area_under_roc(np.array(scores, dtype=np.float32), np.array(positive, dtype=np.bool_))
     expected = by_pairs(scores, positive)
-    assert (found is None) == (expected is None)
+    assert (actual is None) == (expected is None)
     if expected is not None:
-        assert found == pytest.approx(expected, abs=1e-12)
+        assert actual == pytest.approx(expected, abs=1e-12)
 
 
 def test_equal_values_share_the_mean_of_their_ranks() -> None:

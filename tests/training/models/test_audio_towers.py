@@ -87,16 +87,6 @@ def test_frames_of_the_convolutions_are_halved_three_times() -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_builds_without_memory_on_the_meta_device(architecture: AudioArchitecture) -> None:
-    with torch.device("meta"):
-        config = AudioTowerConfig(architecture=architecture)
-        tower = build_audio_tower(config, load_pretrained=False)
-    assert all(parameter.is_meta for parameter in tower.parameters())
-    assert tower.backbone.mels == AudioPreprocessingConfig().mels
-    check_spectrograms(tower.backbone, AudioPreprocessingConfig())
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("frozen", [2, "all"])
 def test_frozen_layers_do_not_train(architecture: AudioArchitecture, frozen: int | str) -> None:
     tower = build(architecture, frozen_layers=frozen).train()
@@ -105,14 +95,6 @@ def test_frozen_layers_do_not_train(architecture: AudioArchitecture, frozen: int
     assert not any(parameter.requires_grad for module in still for parameter in module.parameters())
     assert not any(module.training for module in still)
     assert all(p.requires_grad for module in layers[2] for p in module.parameters()) is (frozen != "all")
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_gradients_reach_every_parameter(architecture: AudioArchitecture) -> None:
-    tower = build(architecture, pooling="attention").train()
-    tower(pad_spectrograms(sounds())).pooled.square().sum().backward()
-    missing = [name for name, p in tower.named_parameters() if p.grad is None]
-    assert missing == []
 
 
 def test_ast_is_loaded_from_a_folder_and_computes_what_transformers_does(tmp_path: Path) -> None:
@@ -127,9 +109,9 @@ def test_ast_is_loaded_from_a_folder_and_computes_what_transformers_does(tmp_pat
     padded = torch.nn.functional.pad(sound, (0, 10), value=4.2677393 / (2 * 4.5689974))
     with torch.no_grad():
         expected = model(input_values=padded.T[None])
-        found = tower(pad_spectrograms([sound]))
-    torch.testing.assert_close(found.pooled, expected.pooler_output, atol=1e-5, rtol=0)
-    torch.testing.assert_close(found.local, expected.last_hidden_state[:, 2:], atol=1e-5, rtol=0)
+        actual = tower(pad_spectrograms([sound]))
+    torch.testing.assert_close(actual.pooled, expected.pooler_output, atol=1e-5, rtol=0)
+    torch.testing.assert_close(actual.local, expected.last_hidden_state[:, 2:], atol=1e-5, rtol=0)
     assert tower.config.pretrained is None
 
 

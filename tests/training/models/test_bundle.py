@@ -1,8 +1,6 @@
-import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +17,6 @@ from training.common.errors import BundleError, RecipeError
 from training.models import bundle
 from training.models.bundle import BundleInfo, read_bundle
 from training.models.dual_encoder import DualEncoder
-from training.models.encoder import load_encoder
 
 DECIDING = ("config.json", "model.safetensors", "preprocessing.json", "tokenizer.json")
 FILES = {*DECIDING, "README.md", "digest.json", "metrics.json", "recipe.yaml"}
@@ -139,46 +136,6 @@ def test_is_not_written_with_preprocessing_that_does_not_fit(tmp_path: Path) -> 
     with pytest.raises(RecipeError, match="64 pixels"):
         save(tmp_path / "bundle", tiny_model(tiny_config("vit", image_settings=settings)))
     assert not list(tmp_path.iterdir())
-
-
-def without_later_settings(content: Any) -> Any:
-    """Settings as the first release wrote them."""
-    later = {
-        "audio",
-        "blades",
-        "branches",
-        "local_head",
-        "norm",
-        "retrieval",
-        "sentences",
-        "share_local_head",
-    }
-    if not isinstance(content, dict):
-        return content
-    return {key: without_later_settings(value) for key, value in content.items() if key not in later}
-
-
-def seal_again(folder: Path) -> str:
-    """Make the digest anew, over the names and hashes of the files that decide a vector."""
-    files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in sorted(DECIDING)}
-    digest = hashlib.sha256("".join(f"{name} {files[name]}\n" for name in files).encode()).hexdigest()
-    edit_seal(folder, files=files, digest=digest)
-    return digest
-
-
-def test_a_bundle_of_the_first_release_still_loads(folder: Path) -> None:
-    vectors = load_encoder(folder, "cpu").embed_texts(["a cat"]).vectors
-    for name in ("config.json", "preprocessing.json"):
-        content = json.loads((folder / name).read_text())
-        older = without_later_settings(content)
-        assert older != content
-        (folder / name).write_text(json.dumps(older, indent=2, sort_keys=True) + "\n")
-    digest = seal_again(folder)
-    info = read_bundle(folder)
-    assert info.digest == digest
-    assert info.dim == 12
-    assert info.config == tiny_model().config
-    assert (load_encoder(folder, "cpu").embed_texts(["a cat"]).vectors == vectors).all()
 
 
 def test_the_card_says_how_vectors_are_compared(tmp_path: Path) -> None:

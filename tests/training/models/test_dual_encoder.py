@@ -215,37 +215,13 @@ def test_local_features_have_a_head_of_their_own_or_share_one_of_their_width() -
         tiny_model(tiny_config(text="siglip_text_model", text_settings=settings, **shared))
 
 
-def test_gradients_of_local_features_reach_their_heads_and_towers_only() -> None:
-    model = tiny_model(tiny_config(text="bert", **LOVT)).train()
-    features = model(tiny_pixels(), sentence_tokens())
-    for modality in ("image", "text"):
-        local, mask = local_of(features[modality])
-        torch.autograd.backward((local[mask] * torch.randn_like(local[mask])).sum())
-    without = {name for name, parameter in model.named_parameters() if parameter.grad is None}
-    assert {name.split(".")[0] for name in without} == {"image", "text", "image_head", "text_head"}
-    assert all(".pooling." in name for name in without if not name.split(".")[0].endswith("_head"))
-
-
 AST = {"architecture": "audio_spectrogram_transformer"}
-LOVT_TOWER = {"pooling": "attention", "head": {"kind": "mlp", "hidden": 2048, "norm": True}}
 KINDS: dict[str, dict[str, Any]] = {
     **{f"image {name}": {"image": {"architecture": name}} for name in sorted(IMAGE_OPTIONS)},
     **{f"text {name}": {"text": {"architecture": name, "pooling": "eos"}} for name in sorted(TEXT_OPTIONS)},
     "audio": {"text": None, "audio": AST},
     "audio cnn": {"audio": {"architecture": "audio_cnn"}},
-    "blades": {"blades": 3},
     "branches": {"branches": {}, "audio": AST},
-    "branches of conv nets": {"image": {"architecture": "resnet"}, "branches": {"kind": "mlp"}},
-    "LoVT": {
-        "image": {"architecture": "resnet", **LOVT_TOWER},
-        "text": {"architecture": "bert", **LOVT_TOWER},
-        "local_features": True,
-    },
-    "a shared local head": {"local_features": True, "share_local_head": True},
-    "frozen layers": {
-        "image": {"architecture": "vit", "frozen_layers": "all"},
-        "text": {"architecture": "bert", "frozen_layers": 6},
-    },
 }
 
 
@@ -266,11 +242,3 @@ def test_builds_on_the_meta_device(kind: str) -> None:
     assert again.config == model.config
     shapes = [{name: value.shape for name, value in each.state_dict().items()} for each in (model, again)]
     assert shapes[0] == shapes[1]
-
-
-def test_branches_of_full_towers_leave_after_the_ninth_of_twelve_layers() -> None:
-    model = build_on_meta(KINDS["branches"])
-    assert len(model.towers) == 3
-    for name, tower in model.towers.items():
-        assert (len(tower.backbone.layers()), tower.backbone.fork_after) == (12, 9)
-        assert len(list(model.get_submodule(f"{name}_unique.decoder.layers").children())) == 2

@@ -134,14 +134,6 @@ def test_vectors_have_unit_length_and_do_not_depend_on_the_batch() -> None:
         np.testing.assert_allclose(np.concatenate(alone), vectors, atol=1e-5)
 
 
-def test_says_which_texts_were_cut() -> None:
-    encoder = Encoder(tiny_model().eval(), tiny_preprocessing(text={"max_tokens": 8}))
-    embedded = encoder.embed_texts(["x", TEXTS[1]])
-    assert embedded.truncations[0] is None
-    assert embedded.truncations[1] is not None
-    assert embedded.truncations[1].kept == 8
-
-
 def test_a_model_in_training_goes_on_training() -> None:
     model = tiny_model(tiny_config(text="bert")).train()
     before = copy.deepcopy(model.state_dict())
@@ -158,9 +150,9 @@ def test_towers_in_bfloat16_give_nearly_the_same_vectors_of_float32() -> None:
     exact, mixed = (Encoder(model, tiny_preprocessing(), in_bfloat16=bf16) for bf16 in (False, True))
     expected = (exact.embed_images(images(exact)), exact.embed_texts(TEXTS).vectors)
     image_head(model).register_forward_hook(lambda _, __, output: kinds.append(output.dtype))
-    found = (mixed.embed_images(images(mixed)), mixed.embed_texts(TEXTS).vectors)
+    actual = (mixed.embed_images(images(mixed)), mixed.embed_texts(TEXTS).vectors)
     assert kinds == [torch.bfloat16]
-    for vectors, others in zip(found, expected, strict=True):
+    for vectors, others in zip(actual, expected, strict=True):
         assert vectors.dtype == np.float32
         assert not np.array_equal(vectors, others)
         assert (vectors * others).sum(axis=1).min() > 0.999
@@ -196,8 +188,8 @@ def test_vectors_alone_define_their_blades_and_orientation(blades: int) -> None:
         image_blades = model.encode_image(pixels).embedding.double().numpy().reshape(5, blades, 12)
         text_blades = model.encode_text(tiny_tokens()).embedding.double().numpy().reshape(-1, blades, 12)
     expected = [[blade_cosine(u, v) for v in text_blades] for u in image_blades]
-    found = [[np.linalg.det(u @ v.T) for v in texts] for u in bases]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    actual = [[np.linalg.det(u @ v.T) for v in texts] for u in bases]
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert np.abs(expected).max() > 1e-3
 
 

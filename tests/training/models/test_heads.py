@@ -8,12 +8,10 @@ from typing import Any, Literal
 import pytest
 import torch
 from pydantic import ValidationError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.functional import cosine_similarity, normalize
+from torch.nn.functional import cosine_similarity
 
-from tests.training.models.test_bundle import seal_again
 from tests.training.models.tiny import (
     TEXT_OPTIONS,
     TEXTS,
@@ -26,7 +24,6 @@ from tests.training.models.tiny import (
     tiny_tokens,
 )
 from training.common.errors import RecipeError
-from training.models.bundle import read_bundle
 from training.models.config import (
     AudioTowerConfig,
     HeadConfig,
@@ -47,10 +44,6 @@ from training.models.heads import (
     retrieved,
 )
 from training.models.tower import Backbone, Projection
-from training.objectives.base import LossOutput
-from training.trainer.modules import MomentumCopy
-from training.trainer.optimisation.batch_norm import synchronise
-from training.trainer.optimisation.cached_gradients import FeaturesBySource, backward_in_chunks, even_chunks
 
 GOLDEN = (
     ([[1, 2, 0, 1, 0, -1], [0, 1, 3, -1, 2, 1]], [[0, 1, 1, 2, 1, 0], [1, 0, -1, 1, 1, -2]]),
@@ -183,24 +176,14 @@ def test_padding_is_no_part_of_the_statistics_of_a_batch_norm() -> None:
         assert torch.equal(heads[1].state_dict()[name], value)
 
 
-def test_gradients_pass_through_the_real_entries_only() -> None:
-    head = build_head(NORMED, 6, 4).double()
-    mask = torch.tensor([[True, True], [True, False], [False, False]])
-    entries = torch.randn(3, 2, 6, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: project_entries(head, x, mask), (entries,))
-    torch.autograd.backward(project_entries(head, entries, mask).square().sum())
-    assert entries.grad is not None
-    assert torch.equal((entries.grad != 0).any(dim=-1), mask)
-
-
 @torch.no_grad()
 def test_concepts_and_context_are_fused_number_by_number() -> None:
     head, pooled = ConceptHead(6, 3, 4).double(), torch.randn(2, 6, dtype=torch.float64)
     for row, feature in zip(head(pooled), pooled, strict=True):
-        found = [1 / (1 + math.exp(-float(logit))) for logit in head.predict(feature)]
-        concepts = head.of_concepts(pooled.new_tensor(found)).tolist()
+        actual = [1 / (1 + math.exp(-float(logit))) for logit in head.predict(feature)]
+        concepts = head.of_concepts(pooled.new_tensor(actual)).tolist()
         context = head.of_context(feature).tolist()
-        gates = head.gate(pooled.new_tensor([*found, *feature.tolist()])).tolist()
+        gates = head.gate(pooled.new_tensor([*actual, *feature.tolist()])).tolist()
         for place, value in enumerate(row.tolist()):
             share = 1 / (1 + math.exp(-gates[place]))
             sides = [side[place] / math.hypot(*side) for side in (concepts, context)]
@@ -249,26 +232,23 @@ def layer_output(backbone: Backbone, number: int, run: Any) -> Tensor:
     return seen[0]
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("architecture", FORKING_IMAGES)
-def test_the_fork_of_an_image_tower_sees_its_layer(architecture: ImageArchitecture, number: int) -> None:
-    tower = image_tower(branched(architecture, branches={"fork_after": number}).eval())
-    fork = tower(tiny_pixels()).fork
-    expected = layer_output(tower.backbone, number, lambda: tower(tiny_pixels()))
-    assert torch.equal(fork.states, expected)
-    assert fork.mask.shape == expected.shape[:2]
-    assert fork.mask.all()
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("architecture", FORKING_TEXTS)
-def test_the_fork_of_a_text_tower_sees_its_layer(architecture: TextArchitecture, number: int) -> None:
-    tower, tokens = branched(text=architecture, branches={"fork_after": number}).eval().text, tiny_tokens()
-    assert tower is not None
-    fork = tower(tokens).fork
-    expected = layer_output(tower.backbone, number, lambda: tower(tokens))[:, : tokens.input_ids.shape[1]]
-    assert torch.equal(fork.states, expected)
-    assert torch.equal(fork.mask, tokens.attention_mask.bool())
+@pytest.mark.parametrize(
+    ("modality", "architecture"),
+    [*(("image", name) for name in FORKING_IMAGES), *(("text", name) for name in FORKING_TEXTS)],
+)
+def test_the_fork_of_a_tower_sees_its_layer(modality: Literal["image", "text"], architecture: Any) -> None:
+    for number in (1, 2, 3):
+        model = branched(**{modality: architecture}, branches={"fork_after": number}).eval()
+        tower, tokens = model.towers[modality], tiny_tokens()
+        values: Any = tiny_pixels() if modality == "image" else tokens
+        fork = tower(values).fork
+        expected = layer_output(tower.backbone, number, lambda tower=tower, values=values: tower(values))
+        if modality == "text":
+            expected = expected[:, : tokens.input_ids.shape[1]]
+            assert torch.equal(fork.mask, tokens.attention_mask.bool())
+        assert torch.equal(fork.states, expected)
+        assert fork.mask.shape == expected.shape[:2]
+        assert fork.mask.all() or modality == "text"
 
 
 @pytest.mark.parametrize(("depth", "expected"), [(1, 1), (2, 1), (3, 2), (4, 3), (6, 4), (12, 9), (24, 18)])
@@ -372,28 +352,6 @@ def test_gradients_reach_exactly_the_branch_and_what_it_grows_from(
     assert all(name.endswith(KEY_BIASES) for name in expected - reached), expected - reached
 
 
-def test_frozen_parts_stay_and_use_no_dropout_next_to_a_fork() -> None:
-    settings = {"frozen_layers": 2, "options": {**TEXT_OPTIONS["bert"], "hidden_dropout_prob": 0.5}}
-    model = branched(text_settings=settings).train()
-    assert model.text is not None
-    backbone = model.text.backbone
-    frozen = [*backbone.stem(), *backbone.layers()[0], *backbone.layers()[1]]
-    assert not any(part.training for module in frozen for part in module.modules())
-    assert all(module.training for module in backbone.layers()[2])
-    (shared, unique), (other_shared, other_unique) = (
-        outputs(model.encode_text(tiny_tokens())) for _ in range(2)
-    )
-    assert torch.equal(unique, other_unique)
-    assert not torch.equal(shared, other_shared)
-    old, names = copy.deepcopy(model.state_dict()), within(model, *frozen)
-    torch.autograd.backward(unique.sum() + shared.sum())
-    torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=0.5).step()
-    assert names
-    assert all(torch.equal(value, old[name]) for name, value in model.state_dict().items() if name in names)
-    weight = "text_unique.head.1.weight"
-    assert not torch.equal(model.state_dict()[weight], old[weight])
-
-
 def test_a_wholly_frozen_tower_still_trains_its_branch() -> None:
     model = branched(text_settings={"frozen_layers": "all"}).train()
     torch.autograd.backward(outputs(model.encode_text(tiny_tokens()))[1].square().sum())
@@ -467,25 +425,6 @@ def local_of(features: ModalityFeatures) -> Tensor:
     return features.local
 
 
-def test_embeddings_of_a_shared_head_in_evaluation_are_those_of_training() -> None:
-    """After it has learned to send random images to random places, and their regions apart."""
-    model = shared_model()
-    places = normalize(torch.randn(32, 12, generator=torch.Generator().manual_seed(1)), dim=1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for step in range(60):
-        features = model.encode_image(tiny_pixels(32, seed=step))
-        regions = normalize(local_of(features), dim=2)
-        alike = (regions @ regions.mT).exp().mean()
-        optimizer.zero_grad()
-        torch.autograd.backward(alike - (normalize(features.embedding, dim=1) * places).sum(dim=1).mean())
-        optimizer.step()
-    pixels = tiny_pixels(128, seed=99)
-    with torch.no_grad():
-        one, other = (model.train(mode).encode_image(pixels) for mode in (False, True))
-    assert float(cosine_similarity(one.embedding, other.embedding).mean()) > 0.95
-    assert float(cosine_similarity(local_of(one), local_of(other), dim=2).mean()) > 0.95
-
-
 def test_weights_of_a_shared_head_are_shared_and_statistics_are_not() -> None:
     model = shared_model()
     assert {name for name, _ in model.named_parameters() if "local" in name} == set()
@@ -510,64 +449,6 @@ def test_weights_of_a_shared_head_are_shared_and_statistics_are_not() -> None:
     )
     for settings in others:
         assert not tiny_model(tiny_config("vit", **{**SHARED_HEAD, **settings})).local_norms
-
-
-def older(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights as earlier releases wrote them, without statistics of local features."""
-    return {name: value for name, value in weights.items() if "local_norms." not in name}
-
-
-def assert_statistics_of_the_head(model: DualEncoder) -> None:
-    for modality in ("image", "text"):
-        for one, other in zip(*map(statistics, norms_of(model, modality)), strict=True):
-            assert torch.equal(one, other)
-
-
-def test_weights_of_an_earlier_release_give_the_vectors_that_they_gave(tmp_path: Path) -> None:
-    model = shared_model()
-    model(tiny_pixels(), tiny_tokens())
-    task = nn.ModuleDict({"model": model, "momentum": MomentumCopy(model)})
-    fresh = shared_model()
-    copied = MomentumCopy(fresh)
-    nn.ModuleDict({"model": fresh, "momentum": copied}).load_state_dict(older(task.state_dict()))
-    for each in (fresh, copied.model):
-        assert_statistics_of_the_head(each)
-    folder = saved(tmp_path / "bundle", model.eval()).folder
-    again, _ = load_trainable(read_bundle(folder))
-    for name, value in model.state_dict().items():
-        assert torch.equal(again.state_dict()[name], value)
-    save_file(older(load_file(folder / "model.safetensors")), folder / "model.safetensors")
-    seal_again(folder)
-    again, _ = load_trainable(read_bundle(folder))
-    again.eval()
-    assert_statistics_of_the_head(again)
-    features, expected = again.encode_image(tiny_pixels()), model.encode_image(tiny_pixels())
-    assert torch.equal(features.embedding, expected.embedding)
-    # Releases before normalised regions by the statistics of the head.
-    regions = image_tower(again)(tiny_pixels()).local.flatten(0, 1)
-    torch.testing.assert_close(local_of(features).flatten(0, 1), image_head(again)(regions))
-
-
-def test_copies_chunks_and_gpus_have_statistics_of_local_features() -> None:
-    model, pixels = shared_model(), tiny_pixels(6)
-    copied = MomentumCopy(model).train()
-    copied(pixels)
-    assert [int(statistics(norms_of(each)[1])[2]) for each in (copied.model, model)] == [1, 0]
-
-    def loss(features: FeaturesBySource) -> LossOutput:
-        image = features["image"]
-        return LossOutput(image.embedding.square().mean() + local_of(image).square().mean(), {})
-
-    def encode(chunk: slice) -> FeaturesBySource:
-        return {"image": model.encode_image(pixels[chunk])}
-
-    backward_in_chunks(model, encode, loss, even_chunks(6, 3), torch.device("cpu"))
-    assert [int(statistics(norm)[2]) for norm in norms_of(model)] == [2, 2]
-    expected = local_of(model.eval().encode_image(pixels))
-    synchronise(model.train())
-    assert all(isinstance(norm, nn.SyncBatchNorm) for norm in model.local_norms.values())
-    assert {name for name, _ in model.named_parameters() if "local" in name} == set()
-    torch.testing.assert_close(local_of(model.eval().encode_image(pixels)), expected)
 
 
 def test_one_tower_alone_has_the_statistics_of_its_local_features(tmp_path: Path) -> None:

@@ -75,10 +75,10 @@ def test_the_mean_of_a_map_is_the_cosine() -> None:
     query /= np.linalg.norm(query)
     whole = grid.pool(Box(0, 0, 1, 1))
     assert whole is not None
-    found = grid.similarities(query)
-    assert found.shape == (4, 4)
-    assert found.mean() == pytest.approx(float(whole @ query), abs=1e-6)
-    assert np.argmax(found) == np.argmax(grid.regions @ query)
+    actual = grid.similarities(query)
+    assert actual.shape == (4, 4)
+    assert actual.mean() == pytest.approx(float(whole @ query), abs=1e-6)
+    assert np.argmax(actual) == np.argmax(grid.regions @ query)
 
 
 _WITH: dict[str, dict[str, Any]] = {

@@ -104,9 +104,9 @@ def test_vectors_of_every_tower_are_those_of_pytorch(tmp_path: Path, settings: d
     encoder = exported(tmp_path / "bundle", tiny_model(tiny_config(**settings)))
     graphs = loaded(tmp_path / "bundle")
     texts = [*TEXTS, "", "a", "red " * 60] * 6
-    found, expected = graphs.embed_texts(texts), encoder.embed_texts(texts)
-    np.testing.assert_allclose(found.vectors, expected.vectors, atol=_SIMILAR)
-    assert found.truncations == expected.truncations
+    actual, expected = graphs.embed_texts(texts), encoder.embed_texts(texts)
+    np.testing.assert_allclose(actual.vectors, expected.vectors, atol=_SIMILAR)
+    assert actual.truncations == expected.truncations
     images = np.random.default_rng(0).integers(0, 256, (20, 3, SIZE, SIZE), np.uint8)
     np.testing.assert_allclose(graphs.embed_images(images), encoder.embed_images(images), atol=_SIMILAR)
     assert graphs.regions == encoder.regions

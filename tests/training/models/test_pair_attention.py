@@ -33,15 +33,15 @@ def slow_similarity(
     units = [[x / math.sqrt(dot(entry, entry)) for x in entry] for entry in entries]
     clipped = [[max(0.0, c) + 0.1 * min(0.0, c) for c in (cosine(q, e) for e in entries)] for q in queries]
     lengths = [math.sqrt(sum(row[k] ** 2 for row in clipped)) for k in range(len(entries))]
-    found = []
+    actual = []
     for query, row in zip(queries, clipped, strict=True):
         shares = [math.exp(config.sharpness * c / length) for c, length in zip(row, lengths, strict=True)]
         weights = [share / sum(shares) for share in shares]
         seen = [dot(weights, list(column)) for column in zip(*units, strict=True)]
-        found.append(cosine(query, seen))
+        actual.append(cosine(query, seen))
     if config.pooling == "mean":
-        return sum(found) / len(found)
-    return math.log(sum(math.exp(config.pooling_sharpness * c) for c in found)) / config.pooling_sharpness
+        return sum(actual) / len(actual)
+    return math.log(sum(math.exp(config.pooling_sharpness * c) for c in actual)) / config.pooling_sharpness
 
 
 def some(count: int, longest: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -55,14 +55,14 @@ def some(count: int, longest: int, seed: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("config", FORMS, ids=lambda form: f"{form.queries}-{form.pooling}")
 def test_equals_the_slow_reference(config: PairAttentionConfig) -> None:
     (regions, region_mask), (words, word_mask) = some(3, 4, 0), some(5, 3, 1)
-    found = pair_similarities(regions, region_mask, words, word_mask, config)
-    assert found.shape == (3, 5)
+    actual = pair_similarities(regions, region_mask, words, word_mask, config)
+    assert actual.shape == (3, 5)
     for image in range(3):
         for text in range(5):
             seen = regions[image][region_mask[image]].tolist()
             read = words[text][word_mask[text]].tolist()
             sides = (read, seen) if config.queries == "words" else (seen, read)
-            assert float(found[image, text]) == pytest.approx(slow_similarity(*sides, config), abs=1e-9)
+            assert float(actual[image, text]) == pytest.approx(slow_similarity(*sides, config), abs=1e-9)
 
 
 @pytest.mark.parametrize("config", FORMS, ids=lambda form: f"{form.queries}-{form.pooling}")
@@ -78,9 +78,9 @@ def test_a_pair_is_as_alike_in_any_company(config: PairAttentionConfig) -> None:
 @pytest.mark.parametrize("config", FORMS, ids=lambda form: f"{form.queries}-{form.pooling}")
 def test_regions_that_are_the_words_are_the_most_alike(config: PairAttentionConfig) -> None:
     words, mask = torch.eye(12, dtype=torch.float64).view(4, 3, 12), torch.ones((4, 3), dtype=torch.bool)
-    found = pair_similarities(words, mask, words, mask, config)
-    assert torch.equal(found.argmax(dim=0), torch.arange(4))
-    assert torch.equal(found.argmax(dim=1), torch.arange(4))
+    actual = pair_similarities(words, mask, words, mask, config)
+    assert torch.equal(actual.argmax(dim=0), torch.arange(4))
+    assert torch.equal(actual.argmax(dim=1), torch.arange(4))
 
 
 def test_a_model_compares_pairs_only_with_regions_and_words() -> None:

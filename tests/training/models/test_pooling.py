@@ -68,11 +68,11 @@ SENTENCES = torch.tensor([[-1, 0, 0, 1, 2, -1, -1], [-1, 0, -1, -1, -1, -1, -1],
 
 def slow_sentences(tokens: torch.Tensor, ids: torch.Tensor, count: int) -> list[list[torch.Tensor | None]]:
     """The sentences of every text one after another; None where it has none of that number."""
-    found: list[list[torch.Tensor | None]] = []
+    actual: list[list[torch.Tensor | None]] = []
     for row, numbers in zip(tokens, ids, strict=True):
         groups = [[t for t, n in zip(row, numbers.tolist(), strict=True) if n == k] for k in range(count)]
-        found.append([torch.stack(group).amax(dim=0) if group else None for group in groups])
-    return found
+        actual.append([torch.stack(group).amax(dim=0) if group else None for group in groups])
+    return actual
 
 
 @pytest.mark.parametrize("count", [0, 3, 5])

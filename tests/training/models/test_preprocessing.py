@@ -111,8 +111,8 @@ def test_the_shortest_edge_is_resized_and_the_centre_cropped_in_whole_pixels(
         left, top = ((side - size) // 2 for side in sides)
         whole = image.resize(sides, Image.Resampling[resampling.upper()])
         expected = np.asarray(whole.crop((left, top, left + size, top + size)), np.int16)
-        found = np.asarray(to_square(image, Square(size, "shortest_edge", to, resampling)), np.int16)
-        assert np.abs(found - expected).mean() <= difference
+        actual = np.asarray(to_square(image, Square(size, "shortest_edge", to, resampling)), np.int16)
+        assert np.abs(actual - expected).mean() <= difference
 
 
 def test_a_long_strip_is_never_resized_as_a_whole() -> None:
@@ -313,16 +313,16 @@ def test_a_spectrogram_equals_the_reference_of_transformers(settings: dict[str, 
         mel_floor=1.192092955078125e-07,
         remove_dc_offset=True,
     )
-    found = spectrogram_of(noise(5_000), **settings)
-    np.testing.assert_allclose(found.numpy(), (expected + 4.2677393) / DEVIATION, atol=1e-4)
+    actual = spectrogram_of(noise(5_000), **settings)
+    np.testing.assert_allclose(actual.numpy(), (expected + 4.2677393) / DEVIATION, atol=1e-4)
 
 
 def test_a_later_sound_is_later_frames_and_a_louder_one_adds_to_the_logs() -> None:
     waveform = torch.zeros(8_000)
     waveform[4_000:4_400] = noise(400)
-    found = spectrogram_of(waveform)
-    assert found.mean(dim=0).argmax() * 160 in range(4_000 - 200, 4_400 - 100)
-    torch.testing.assert_close(spectrogram_of(torch.cat([torch.zeros(1_600), waveform]))[:, 10:], found)
+    actual = spectrogram_of(waveform)
+    assert actual.mean(dim=0).argmax() * 160 in range(4_000 - 200, 4_400 - 100)
+    torch.testing.assert_close(spectrogram_of(torch.cat([torch.zeros(1_600), waveform]))[:, 10:], actual)
     difference = spectrogram_of(10 * noise(4_000), mels=20) - spectrogram_of(noise(4_000), mels=20)
     louder = torch.full_like(difference, 2 * math.log(10))
     torch.testing.assert_close(difference * DEVIATION, louder, atol=1e-3, rtol=0)

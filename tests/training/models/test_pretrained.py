@@ -263,9 +263,9 @@ def test_another_space_than_that_of_clip_has_no_temperature(settings: dict[str, 
 
 def test_other_weights_have_a_scale_of_their_own_or_none(clip: Path, siglip: Path, tmp_path: Path) -> None:
     config = config_of(siglip, family="siglip", dim=16)
-    found = pretrained_logits(config)
-    assert found is not None
-    assert found.bias is not None
+    actual = pretrained_logits(config)
+    assert actual is not None
+    assert actual.bias is not None
     assert pretrained_logits(config.model_copy(update={"dim": 12})) is None
     save_file(load_file(clip / "model.safetensors"), tmp_path / "model.safetensors")
     change_weights(tmp_path, lambda weights: weights.pop("logit_scale"))

@@ -1,4 +1,3 @@
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -86,19 +85,6 @@ def test_a_text_is_encoded_once_while_there_is_room(
     more = encoder.encode(["e", "f", "g", "h", "a"])
     assert more.shape == (5, 16)
     assert len(encoder._cache) == 3
-
-
-def test_threads_may_share_one(sentence_encoder: Path) -> None:
-    encoder, texts = load(sentence_encoder, cached_texts=10), sentences(30)
-    expected = load(sentence_encoder).encode(texts)
-    found: list[Tensor] = []
-    threads = [threading.Thread(target=lambda: found.append(encoder.encode(texts))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert all(torch.equal(vectors, expected) for vectors in found)
 
 
 def test_mpnet_of_the_paper_loads_with_its_longest_text(tmp_path: Path) -> None:

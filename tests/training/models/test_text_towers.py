@@ -8,25 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests.training.conversion.open_clip_folders import CONTEXT, own_clip
 from tests.training.models.tiny import (
     TEXT_OPTIONS,
     TEXTS,
-    saved,
-    tiny_config,
-    tiny_preprocessing,
     tiny_tokenizer,
     tiny_tokens,
 )
 from training.common.errors import RecipeError
-from training.models.config import TextArchitecture, TextTowerConfig
-from training.models.dual_encoder import build_dual_encoder
-from training.models.encoder import load_encoder
+from training.conversion.references import OpenClipReference
+from training.models.config import TextArchitecture, TextPreprocessingConfig, TextTowerConfig
 from training.models.learned_tokenizer import build_tokenizer
-from training.models.preprocessing import Preprocessing, TokenBatch
+from training.models.preprocessing import TextPreprocessing, TokenBatch
 from training.models.text_towers import Gru, TextCNN, TextTower, build_own_text_backbone, build_text_tower
 from training.models.tower import TextBackbone
 from training.models.transformers_backbones import TransformersTextBackbone, attended
@@ -83,9 +79,9 @@ def test_the_mask_that_a_gpu_gets_is_that_of_a_cpu(
     mask = attended(tokens.attention_mask, causal=backbone.causal)
     with torch.no_grad():
         expected = backbone(tokens.input_ids, tokens.attention_mask).local
-        found = backbone.model(input_ids=tokens.input_ids, attention_mask=mask).last_hidden_state
+        actual = backbone.model(input_ids=tokens.input_ids, attention_mask=mask).last_hidden_state
     real = tokens.attention_mask.bool()
-    torch.testing.assert_close(found[real], expected[real], atol=1e-6, rtol=0)
+    torch.testing.assert_close(actual[real], expected[real], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -167,22 +163,12 @@ def test_the_last_real_state_of_a_gru_follows_the_equations(layers: int) -> None
         assert (states[row, length:] == 0).all()
 
 
-def test_a_gru_never_reads_padding() -> None:
-    backbone, other = tiny_gru(), IDS.clone()
-    other[1, 2:] = 13
-    assert torch.equal(backbone(IDS, MASK).local, backbone(other, MASK).local)
-    backbone(other, MASK).local[:, 1].sum().backward()
-    gradient = backbone.words.weight.grad
-    assert gradient is not None
-    assert gradient[13].abs().max() == 0
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("layers", [1, 2])
 def test_read_both_ways_a_state_is_the_mean_of_both(layers: int) -> None:
     """Compared with two networks of one direction, one of which is given the words turned round."""
     both = tiny_gru(layers, bidirectional=True)
-    found = both(IDS, MASK).local
+    actual = both(IDS, MASK).local
     for row, length in enumerate(LENGTHS):
         states = both.words(IDS[row, :length])
         for layer in both.recurrent:
@@ -193,25 +179,10 @@ def test_read_both_ways_a_state_is_the_mean_of_both(layers: int) -> None:
                 alone.load_state_dict({name: layer.get_parameter(f"{name}{suffix}") for name in names})
                 ways.append(alone(turned.unsqueeze(0))[0][0])
             states = (ways[0] + ways[1].flip(0)) / 2
-        torch.testing.assert_close(found[row, :length], states, rtol=0, atol=1e-12)
-        assert not found[row, length:].any()
+        torch.testing.assert_close(actual[row, :length], states, rtol=0, atol=1e-12)
+        assert not actual[row, length:].any()
     assert not both.causal
     assert tiny_gru().causal
-
-
-def test_a_bundle_keeps_the_words_of_a_gru(tmp_path: Path) -> None:
-    config = tiny_config(text="gru", text_settings={"pooling": "eos"})
-    assert config.text is not None
-    texts = ("a dog runs over the grass", "two people", "a red car and a dog", "the end")
-    tokenizer = build_tokenizer(config.text, texts)
-    model = build_dual_encoder(config, tokenizer, load_pretrained=True).eval()
-    preprocessing = Preprocessing(tiny_preprocessing().config, tokenizer)
-    encoder = load_encoder(saved(tmp_path / "vse", model, preprocessing).folder, "cpu")
-    with torch.no_grad():
-        embedding = model.encode_text(preprocessing.text(texts)).embedding
-    expected = functional.normalize(embedding, dim=1).numpy()
-    np.testing.assert_allclose(encoder.embed_texts(texts).vectors, expected, atol=1e-6)
-    np.testing.assert_array_equal(*encoder.embed_texts(["an okapi", "an aardvark"]).vectors)
 
 
 def by_words(backbone: TextCNN, ids: list[int]) -> Tensor:
@@ -232,12 +203,12 @@ def by_words(backbone: TextCNN, ids: list[int]) -> Tensor:
 def test_a_state_of_the_text_cnn_is_what_its_word_and_those_around_it_give() -> None:
     backbone = own("text_cnn", word_width=5, widths=[8, 12], depths=[1, 2])
     assert isinstance(backbone, TextCNN)
-    found = backbone(IDS, MASK).local
-    assert found.shape == (3, 4, 12)
+    actual = backbone(IDS, MASK).local
+    assert actual.shape == (3, 4, 12)
     for row, length in enumerate(LENGTHS):
         expected = by_words(backbone, IDS[row, :length].tolist())
-        torch.testing.assert_close(found[row, :length], expected, rtol=0, atol=1e-12)
-        assert not found[row, length:].any()
+        torch.testing.assert_close(actual[row, :length], expected, rtol=0, atol=1e-12)
+        assert not actual[row, length:].any()
 
 
 def test_defaults_are_those_of_vse_and_of_a_resnet_50() -> None:
@@ -251,58 +222,24 @@ def test_defaults_are_those_of_vse_and_of_a_resnet_50() -> None:
     assert 15e6 < sum(parameter.numel() for parameter in cnn.parameters()) < 30e6
 
 
-WIDTH, LAYERS, CONTEXT = 64, 2, 40
-
-
-class OpenClipText(nn.Module):
-    """CLIP's text transformer with parameters named as open_clip names them, written on torch.nn alone."""
-
-    def __init__(self, vocabulary: int) -> None:
-        super().__init__()
-        self.token_embedding = nn.Embedding(vocabulary, WIDTH)
-        self.positional_embedding = nn.Parameter(torch.randn(CONTEXT, WIDTH))
-
-        def block() -> nn.ModuleDict:
-            mlp = {"c_fc": nn.Linear(WIDTH, 96), "c_proj": nn.Linear(96, WIDTH)}
-            attention = nn.MultiheadAttention(WIDTH, WIDTH // 64, batch_first=True)
-            norms = {"ln_1": nn.LayerNorm(WIDTH), "ln_2": nn.LayerNorm(WIDTH)}
-            return nn.ModuleDict({**norms, "attn": attention, "mlp": nn.ModuleDict(mlp)})
-
-        self.transformer = nn.ModuleDict({"resblocks": nn.ModuleList(block() for _ in range(LAYERS))})
-        self.ln_final = nn.LayerNorm(WIDTH)
-        self.text_projection = nn.Parameter(torch.randn(WIDTH, 6))
-
-    def forward(self, ids: Tensor, last: Tensor, *, quick: bool) -> Tensor:
-        x = self.token_embedding(ids) + self.positional_embedding[: ids.shape[1]]
-        future = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
-        for block in self.transformer.get_submodule("resblocks").children():
-            attention, mlp = block.get_submodule("attn"), block.get_submodule("mlp")
-            h = block.get_submodule("ln_1")(x)
-            x = x + attention(h, h, h, attn_mask=future, need_weights=False)[0]
-            h = mlp.get_submodule("c_fc")(block.get_submodule("ln_2")(x))
-            h = h * torch.sigmoid(1.702 * h) if quick else functional.gelu(h)
-            x = x + mlp.get_submodule("c_proj")(h)
-        pooled: Tensor = self.ln_final(x)[torch.arange(len(ids)), last] @ self.text_projection
-        return pooled
-
-
-@pytest.mark.parametrize(("settings", "quick"), [(None, True), ({"quick_gelu": True}, True), ({}, False)])
-def test_text_of_an_open_clip_file_is_the_same(
-    tmp_path: Path, settings: dict[str, bool] | None, quick: bool
-) -> None:
-    reference = OpenClipText(tiny_tokenizer().size).eval()
-    nn.init.normal_(reference.ln_final.bias)
-    others = {"visual.conv1.weight": torch.zeros(1), "logit_scale": torch.zeros(1)}
-    save_file({**reference.state_dict(), **others}, tmp_path / "open_clip_model.safetensors")
-    if settings is not None:
-        (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": settings}))
-    config = TextTowerConfig(architecture="clip_text_model", pretrained=str(tmp_path), pooling="eos")
-    tower = build_text_tower(config, tiny_tokenizer(), load_pretrained=True).eval()
-    tokens = tiny_tokens()
-    last = tokens.attention_mask.sum(dim=1) - 1
-    with torch.no_grad():
-        expected = reference(tokens.input_ids, last, quick=quick)
-        pooled = tower(tokens).pooled
+@pytest.mark.parametrize(("configured", "quick"), [(True, True), (True, False), (False, True)])
+def test_text_of_an_open_clip_file_is_the_same(tmp_path: Path, configured: bool, quick: bool) -> None:
+    folder = tmp_path / "model"
+    own_clip(folder, quick=quick)
+    settings = folder / "open_clip_config.json"
+    content = json.loads(settings.read_text())
+    # A tower from weights alone has heads of 64 numbers.
+    content["model_cfg"]["text_cfg"]["heads"] = content["model_cfg"]["text_cfg"]["width"] // 64
+    settings.write_text(json.dumps(content))
+    expected = OpenClipReference(folder).embed_texts(TEXTS, CONTEXT)
+    if not configured:
+        settings.unlink()
+    config = TextTowerConfig(architecture="clip_text_model", pretrained=str(folder), pooling="eos")
+    tokenizer = build_tokenizer(config, ())
+    tower = build_text_tower(config, tokenizer, load_pretrained=True).eval()
     assert tower.projection is not None
     assert tower.backbone.max_tokens == CONTEXT
-    torch.testing.assert_close(pooled @ tower.projection.weight.T, expected, atol=1e-4, rtol=1e-4)
+    tokens = TextPreprocessing(TextPreprocessingConfig(max_tokens=CONTEXT), tokenizer)(TEXTS)
+    with torch.no_grad():
+        vectors = functional.normalize(tower(tokens).pooled @ tower.projection.weight.T, dim=1)
+    np.testing.assert_allclose(vectors.numpy(), expected, atol=1e-4)

@@ -139,23 +139,6 @@ def test_loads_a_pretrained_tokenizer_without_its_cutting_and_padding(tmp_path: 
     assert (tokenizer.pad_id, tokenizer.cls_id, tokenizer.eos_id, tokenizer.size) == (0, 2, 3, 9)
 
 
-def write_clip_tokenizer(folder: Path) -> None:
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    words = [*letters, *(f"{letter}</w>" for letter in letters), "ca", "cat</w>"]
-    vocabulary = [*words, "<|startoftext|>", "<|endoftext|>"]
-    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(vocabulary)}))
-    (folder / "merges.txt").write_text("#version: 0.2\nc a\nca t</w>\n")
-    (folder / "config.json").write_text(json.dumps({"model_type": "clip"}))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "CLIPTokenizer"}))
-
-
-def test_loads_clips_vocabulary_and_merges(tmp_path: Path) -> None:
-    write_clip_tokenizer(tmp_path)
-    tokenizer = load_tokenizer(tmp_path)
-    assert tokenizer.encode(["A Cat"])[0].ids == [54, 26, 53, 55]
-    assert (tokenizer.cls_id, tokenizer.eos_id, tokenizer.pad_id) == (54, 55, 55)
-
-
 @pytest.fixture(scope="module")
 def siglip(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, transformers.SiglipTokenizer]:
     folder = tmp_path_factory.mktemp("models") / "siglip"

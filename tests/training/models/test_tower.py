@@ -131,9 +131,9 @@ def test_images_in_slices_equal_the_whole(
     cut(monkeypatch, 10**6)
     expected = run()
     cut(monkeypatch, 6)
-    found = run()
+    actual = run()
     assert bool(expected[1]) == (frozen != "all")
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-6)
 
 
@@ -178,8 +178,8 @@ def test_texts_by_length_equal_the_whole(
     cut(monkeypatch, 10**6)
     expected = run()
     cut(monkeypatch, 6)
-    found = run()
+    actual = run()
     assert len({int(length) for length in mask.sum(dim=1)}) > 5
     assert expected[2]
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-6)

@@ -62,11 +62,11 @@ def configuration(
     Raises:
         RecipeError: An option is unknown or invalid.
     """
-    known = _option_names(kind)
-    unknown = sorted(set(options) - known)
+    names = _option_names(kind)
+    unknown = sorted(set(options) - names)
     if unknown:
         raise RecipeError(
-            f"{kind.model_type} has no option {unknown[0]!r}: choose among {', '.join(sorted(known))}."
+            f"{kind.model_type} has no option {unknown[0]!r}: choose among {', '.join(sorted(names))}."
         )
     try:
         return kind(**options)
@@ -83,19 +83,19 @@ def pretrained_configuration(
         RecipeError: The folder contains another architecture.
     """
     content = read_json(folder / "config.json")
-    found = str(content.get("model_type"))
-    if found != kind.model_type:
-        parts = COMPOSITES.get(found, {})
+    stored = str(content.get("model_type"))
+    if stored != kind.model_type:
+        parts = COMPOSITES.get(stored, {})
         part = next((name for name, architecture in parts.items() if architecture == kind.model_type), None)
         if part is None:
-            fitting = next((name for name in (found, *parts.values()) if name in types), None)
+            fitting = next((name for name in (stored, *parts.values()) if name in types), None)
             advice = (
                 f", which no architecture fits: choose a pretrained model of one of "
                 f"{', '.join(sorted(types))}, and set the architecture to it."
                 if fitting is None
                 else f": set the architecture to {fitting}, not {kind.model_type}."
             )
-            raise RecipeError(f"{folder} holds a model of type {found!r}{advice}")
+            raise RecipeError(f"{folder} holds a model of type {stored!r}{advice}")
         # transformers adds defaults and resolves former names of settings.
         auto: Any = transformers.AutoConfig
         try:

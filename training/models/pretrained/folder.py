@@ -49,7 +49,7 @@ def local_folder(pretrained: str) -> Path:
     if folder.is_dir():
         return folder
     if folder.is_file():
-        raise RecipeError(f"{pretrained} is a file: give the folder that it lies in.")
+        raise RecipeError(f"{pretrained} is a file: give the folder that it is in.")
     if not _HUB_NAME.fullmatch(pretrained):
         raise RecipeError(
             f"There is no folder {pretrained}: give the folder of a pretrained model or a hub name."
@@ -174,14 +174,14 @@ def _converted(name: str, commit: str) -> Path:
     api = HfApi()
     pickled = _pickled(api.model_info(name, revision=commit, files_metadata=True))
     for revision in _requests(api, name) if pickled else ():
-        found = api.model_info(name, revision=revision, files_metadata=True)
-        whole = any(file.rfilename in _LAST for file in found.siblings or [])
-        if found.sha and _pickled(found) == pickled and whole:
+        conversion = api.model_info(name, revision=revision, files_metadata=True)
+        whole = any(file.rfilename in _LAST for file in conversion.siblings or [])
+        if conversion.sha and _pickled(conversion) == pickled and whole:
             _log.warning(
                 "%s has no safetensors on main: its weights are those of the hub's converter, %s, commit %s.",
-                *(name, revision, found.sha),
+                *(name, revision, conversion.sha),
             )
-            return _snapshot(name, found.sha, _WEIGHTS)
+            return _snapshot(name, conversion.sha, _WEIGHTS)
     raise RecipeError(
         f"{name} has no safetensors on main, nor in an open pull request of the hub's converter, and pickled "
         "weights are never loaded: download and convert them by the commands under `Pickled weights` in "
@@ -216,8 +216,8 @@ def _link(folder: Path, main: Path, weights: Path) -> None:
     Safe to run in several processes at once: the file that marks a complete folder is linked last.
     """
     others = [file for file in main.iterdir() if _is_any(file, _NEEDED) and not _is_any(file, _WEIGHTS)]
-    found = [file for file in weights.iterdir() if _is_any(file, _WEIGHTS)]
-    for file in (*others, *sorted(found, key=lambda file: file.name in _LAST)):
+    files = [file for file in weights.iterdir() if _is_any(file, _WEIGHTS)]
+    for file in (*others, *sorted(files, key=lambda file: file.name in _LAST)):
         link = folder / f".{secrets.token_hex(8)}"
         link.symlink_to(file)
         link.replace(folder / file.name)
