@@ -18,7 +18,7 @@ from training.clinical.text.report_text import Report, make_report, read_report_
 from training.common.errors import DataError, ImageError
 from training.common.record import LARGEST_INTEGER, MetadataValue, Record, Scalar, Split
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.roles import NAMES, normal_name
+from training.common.roles import NAMES, normal_name
 from training.common.values import is_not_known, parse_list
 from training.imaging.formats import is_readable_suffix, sniff_format
 from training.importing.files import is_image, walk_files

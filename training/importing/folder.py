@@ -13,12 +13,12 @@ from typing import Final
 
 from training.clinical.text.report_text import Report, described_report, make_report
 from training.clinical.text.sentences import report_sentences, split_sentences
+from training.common.encodings import decode_text, reads_as_utf8
 from training.common.errors import DataError
 from training.common.record import MetadataValue, Record
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.encodings import decode_text, reads_as_utf8
-from training.common.tables.roles import NAMES, Role, normal_name
-from training.common.tables.table import Row, Table, open_table
+from training.common.roles import NAMES, Role, normal_name
+from training.common.tables import Row, Table, open_table
 from training.common.values import is_without_words
 from training.imaging.formats import READABLE_SUFFIXES
 from training.importing.files import FoundFiles, find_files, unreadable

@@ -8,7 +8,7 @@ from datetime import date
 from typing import Final, Literal
 
 from training.common.record import Scalar
-from training.common.tables.roles import normal_name
+from training.common.roles import normal_name
 from training.common.values import Decimal, dicom_age_years, is_dicom_date, is_name_of_digits, parse_number
 from training.importing.report import Examples
 

@@ -10,11 +10,11 @@ from shlex import quote
 from typing import Final
 
 from training.clinical.text.report_text import Report, make_report, read_report
+from training.common.encodings import decode_text
 from training.common.errors import DataError
 from training.common.record import LineError, MetadataValue, Record, Split
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.encodings import decode_text
-from training.common.tables.rows import count_rows, find_table, need_table, read_records, read_table
+from training.common.tables import count_rows, find_table, need_table, read_records, read_table
 from training.importing.files import image_paths, is_image, walk_files
 from training.importing.layouts import Layout, Source
 from training.importing.listing import Listing

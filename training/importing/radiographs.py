@@ -12,7 +12,7 @@ from training.clinical.text.sentences import report_sentences
 from training.common.errors import DataError
 from training.common.record import LineError, MetadataValue, Record, Split
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.rows import (
+from training.common.tables import (
     count_rows,
     find_table,
     need_table,

@@ -24,12 +24,12 @@ from training.clinical.reports.study_report import (
     parse_status,
     parse_time,
 )
+from training.common.encodings import decode_text
 from training.common.errors import DataError
 from training.common.manifest import read_manifest, write_manifest
 from training.common.record import Record
 from training.common.rejections import Rejection
-from training.common.tables.encodings import decode_text
-from training.common.tables.table import Row, Table, open_table
+from training.common.tables import Row, Table, open_table
 from training.imaging.formats import SIGNATURE_BYTES, is_dicom
 from training.importing.report import Contents, Examples
 

@@ -13,8 +13,8 @@ from typing import Final, get_args
 from training.common.errors import DataError, ImageError
 from training.common.record import Split
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.roles import LAST_TEXTS, NAMES, Role, normal_name
-from training.common.tables.table import Row, Table, is_unnamed
+from training.common.roles import LAST_TEXTS, NAMES, Role, normal_name
+from training.common.tables import Row, Table, is_unnamed
 from training.common.values import is_not_known, is_without_words, parse_list
 from training.imaging.formats import is_readable_suffix
 from training.imaging.images import ImageLimits, read_file

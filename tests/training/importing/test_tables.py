@@ -18,7 +18,7 @@ from tests.training.importing.trees import imported, refused, touch, write
 from training.common.errors import DataError
 from training.common.manifest import MANIFEST_NAME, read_manifest
 from training.common.record import Record
-from training.common.tables.table import open_table
+from training.common.tables import open_table
 from training.common.values import is_not_known, is_without_words
 from training.importing.report import ImportReport
 from training.importing.tables import Columns, is_known_column, read_columns

@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 from training.common.errors import DataError
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.rows import count_rows, read_rows, read_table
-from training.common.tables.table import DELIMITERS, QuoteError, RecordReader, Row, Table, open_table
+from training.common.tables import (
+    DELIMITERS,
+    QuoteError,
+    RecordReader,
+    Row,
+    Table,
+    count_rows,
+    open_table,
+    read_rows,
+    read_table,
+)
 
 Record = tuple[int, list[str]] | tuple[int, str]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.cases import read_cases
+from training.common.encodings import decode_text, likely_encodings, open_text, reads_as_utf8
 from training.common.errors import DataError
-from training.common.tables.encodings import decode_text, likely_encodings, open_text, reads_as_utf8
 
 
 @pytest.fixture
