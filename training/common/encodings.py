@@ -45,7 +45,7 @@ _NAMED: Final = 10
 _MARGIN: Final = 3.0
 _MOST: Final = 3
 # A mean below this over the characters beyond ASCII is no text.
-_LEAST_MEAN: Final = -6.2
+_LEAST_MEAN: Final = -5.9
 _OTHER, _ASCII = log(1 / 3_000), log(1 / 50)
 _SIGN_IN_WORD, _CASE_IN_WORD, _MIXED_SCRIPTS, _NEXT_TO_LETTER = map(log, (0.005, 0.02, 0.0005, 0.01))
 _IN_WORDS: Final = frozenset("’'-\u00ad")
