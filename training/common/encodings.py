@@ -94,6 +94,21 @@ def decode_text(content: bytes, name: str, encoding: str | None = None) -> str:
         raise DataError(_undecodable(name, content, code, error, offered=True)) from error
 
 
+def read_text(path: Path, name: str, encoding: str | None = None, most: int = 1 << 20) -> str:
+    """The text of a file of at most `most` bytes, as `decode_text` gives it.
+
+    Raises:
+        DataError: The file is larger, cannot be read, is none of text or has another encoding.
+    """
+    try:
+        if path.stat().st_size > most:
+            raise DataError(f"{name} has over {most >> 20} MiB")
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{name} cannot be read: {error.strerror or error}") from error
+    return decode_text(content, name, encoding)
+
+
 def open_binary(path: Path) -> BinaryIO:
     """Open a file that may be compressed, by its ending."""
     return cast("BinaryIO", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")

@@ -13,7 +13,7 @@ from typing import Final
 
 from training.clinical.text.report_text import Report, described_report, make_report
 from training.clinical.text.sentences import report_sentences, split_sentences
-from training.common.encodings import decode_text, reads_as_utf8
+from training.common.encodings import read_text, reads_as_utf8
 from training.common.errors import DataError
 from training.common.record import MetadataValue, Record
 from training.common.rejections import LeftOut, Rejection
@@ -59,7 +59,6 @@ _MOST_TABLES: Final = 20
 
 _ENDINGS: Final = (".txt", ".caption")
 _NUMBER: Final = re.compile(r"[\d.eE+-]+")
-_LARGEST: Final = 1 << 20
 # A folder with more images is not of one study.
 _STUDY: Final = range(1, 51)
 _REPORTS: Final = frozenset(
@@ -291,13 +290,7 @@ def _read_text(folder: Path, name: str, encoding: str | None) -> tuple[tuple[str
     Raises:
         DataError: The file cannot be read, or is not in its encoding.
     """
-    path = folder / name
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise DataError(f"the text {name!r} has over {_LARGEST >> 20} MiB")
-        text = decode_text(path.read_bytes(), f"the text {name!r}", encoding).strip("\ufeff \n\t")
-    except OSError as error:
-        raise DataError(f"the text {name!r} cannot be read: {error.strerror or error}") from error
+    text = read_text(folder / name, f"the text {name!r}", encoding).strip("\ufeff \n\t")
     # Lines of numbers alone are the boxes of objects.
     lines = [
         " ".join(line.split()) for line in text.splitlines() if not is_without_words(_NUMBER.sub("", line))

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Final
 
 from training.clinical.text.report_text import Report, make_report, read_report
-from training.common.encodings import decode_text
+from training.common.encodings import read_text
 from training.common.errors import DataError
 from training.common.record import LineError, MetadataValue, Record, Split
 from training.common.rejections import LeftOut, Rejection
@@ -35,7 +35,6 @@ _PATIENT: Final = re.compile(r"p(\d{3,})|(\d{8})", re.IGNORECASE)
 _STUDY: Final = re.compile(r"s(\d+)|(\d{8})", re.IGNORECASE)
 _NAMED: Final = re.compile(r"(s\d+)(?:[_. -].*)?|(\d{8})", re.IGNORECASE)
 _PLACES: Final = ("files", "mimic-cxr-reports/files", "mimic-cxr-reports", "")
-_LARGEST: Final = 1 << 20
 _TAKEN: Final = "taken"
 _WITHOUT_TEXT: Final = "reports without a part that describes the image"
 _UNREADABLE: Final = "reports that cannot be read or are several of a study"
@@ -234,13 +233,7 @@ def _report_files(folder: Path, encoding: str | None) -> _Reports:
             paths[:] = own or paths
 
     def load(name: str) -> Report:
-        path = folder / name
-        try:
-            if path.stat().st_size > _LARGEST:
-                raise DataError(f"the report {name} has over {_LARGEST >> 20} MiB")
-            return read_report(decode_text(path.read_bytes(), f"the report {name}", encoding))
-        except OSError as error:
-            raise DataError(f"the report {name} cannot be read: {error.strerror or error}") from error
+        return read_report(read_text(folder / name, f"the report {name}", encoding))
 
     return _Reports(folder, found, load)
 

@@ -275,9 +275,6 @@ class TableReader:
     refused: list[Rejection] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     values: defaultdict[int, Values] = field(default_factory=lambda: defaultdict(Values))
-    # The folder below that has all images, where the first one is not found without it.
-    _inner: str | None = None
-    _looked_in_folder: bool = False
     _missing: list[Row] = field(default_factory=list)
     _foreign: list[tuple[str, int]] = field(default_factory=list)
     # Columns whose values another program mostly wrote as lists.
@@ -314,7 +311,7 @@ class TableReader:
                 self.refused.append(Rejection(row.line, "it names no image"))
             elif any("\0" in value for value in row.values):
                 self.refused.append(Rejection(row.line, "it holds a null character"))
-            elif (path := self._find(name)) is None:
+            elif (path := self.finder.find(name) or self.finder.find(name.strip())) is None:
                 self._missing.append(row)
             else:
                 self._take(row, path)
@@ -379,15 +376,6 @@ class TableReader:
         if not is_like_image(name) and is_like_image(path):
             self._noted["bare"][""].note(f"{name!r} for {path!r} on line {row.line}", row.line)
         return True
-
-    def _find(self, name: str) -> str | None:
-        path = self.finder.find(name) or self.finder.find(name.strip())
-        if path is None and not self.images and not self._looked_in_folder:
-            # A download holds its table next to the folder of its images.
-            self._looked_in_folder = True
-            self._inner = self.finder.look_in_folder_of(name.strip())
-            path = self.finder.find(name.strip())
-        return path
 
     def _one_each(self, row: Row) -> Iterator[tuple[Role, str]]:
         for role in _ONE_EACH:
@@ -487,9 +475,10 @@ class TableReader:
 
     def notes(self) -> Iterator[str]:
         """Sentences on values that are not in the manifest as they are in the table, with their lines."""
-        if self._inner is not None:
-            yield f"Looked for the images in the folder {self._inner!r} as well."
         for beginning, folder in self.finder.moved.items():
+            if not beginning:
+                yield f"Looked for the images in the folder {folder.rstrip('/')!r} as well."
+                continue
             where = f"{self.folder / folder}" if folder else f"{self.folder}"
             yield f"Looked for images whose paths begin with {beginning!r} in {where}, by the rest of them."
         if self._foreign:
