@@ -8,9 +8,10 @@ import re
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -610,20 +611,12 @@ class _ArrowTable:
         self.fields: list[str] = []
         self.unread: list[str] = []
         self._dates: list[str] = []
-        # The name of the text in objects, such as MS-COCO's sentences, by the column.
-        self._inside: dict[str, str] = {}
+        # What to make of the values of a column, or of their items.
+        self._changes: dict[str, Callable[[Any], Any]] = {}
         with self._opened() as (schema, file):
             features = _features(schema)
             for column in schema:
                 self._sort(column, _inner(features.get(column.name, {})))
-            # Names of the classes that a column has as numbers.
-            self._classes = {
-                name: tuple(map(str, feature["names"]))
-                for name in self.fields
-                if (feature := _inner(features.get(name, {}))).get("_type") == "ClassLabel"
-                and isinstance(feature.get("names"), list)
-                and feature["names"]
-            }
             self.rows: int = (
                 file.metadata.num_rows if self._is_parquet else sum(batch.num_rows for batch in file)
             )
@@ -635,16 +628,19 @@ class _ArrowTable:
         inner = column.type.value_type if is_list or types.is_fixed_size_list(column.type) else column.type
         if _is_image(column.name, inner, feature):
             self.images.append(column.name)
-        elif _is_plain(inner.value_type if types.is_dictionary(inner) else inner):
-            self.fields.append(column.name)
+            return
+        if _is_plain(inner.value_type if types.is_dictionary(inner) else inner):
+            names = feature.get("names")
+            if feature.get("_type") == "ClassLabel" and isinstance(names, list) and names:
+                self._changes[column.name] = partial(_class_named, tuple(map(str, names)))
         elif types.is_date(column.type) or types.is_timestamp(column.type):
-            self.fields.append(column.name)
             self._dates.append(column.name)
         elif (key := _text_inside(inner)) is not None:
-            self.fields.append(column.name)
-            self._inside[column.name] = key
+            self._changes[column.name] = partial(_inside, key)
         else:
             self.unread.append(column.name)
+            return
+        self.fields.append(column.name)
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Give the rows in order, with the names of classes for their numbers, and dates as in ISO 8601.
@@ -662,8 +658,7 @@ class _ArrowTable:
                         texts = part.column(name).cast("string")
                         part = part.set_column(columns.index(name), name, texts)
                     for row in part.to_pylist():
-                        row |= {name: _class_named(row[name], of) for name, of in self._classes.items()}
-                        yield row | {name: _inside(row[name], key) for name, key in self._inside.items()}
+                        yield row | {name: _each(change, row[name]) for name, change in self._changes.items()}
 
     @contextmanager
     def _opened(self) -> "Iterator[tuple[pa.Schema, Any]]":
@@ -729,24 +724,23 @@ def _text_inside(kind: "pa.DataType") -> str | None:
     """The name of the text in objects; None for any other type."""
     from pyarrow import types
 
-    is_text = (types.is_string, types.is_large_string)
-    texts = (
-        {one.name for one in kind if any(check(one.type) for check in is_text)}
-        if types.is_struct(kind)
-        else ()
-    )
+    if not types.is_struct(kind):
+        return None
+    texts = {one.name for one in kind if types.is_string(one.type) or types.is_large_string(one.type)}
     return next((name for name in _TEXTS_INSIDE if name in texts), None)
 
 
-def _inside(value: Any, key: str) -> Any:
-    """The text of an object, or those of a list of objects."""
+def _each(change: Callable[[Any], Any], value: Any) -> Any:
+    """A changed value; of a list, all changed items that are not None."""
     if isinstance(value, list):
-        return [text for item in value if (text := _inside(item, key)) is not None]
+        return [changed for item in value if (changed := change(item)) is not None]
+    return change(value)
+
+
+def _inside(key: str, value: Any) -> Any:
     return value.get(key) if isinstance(value, dict) else None
 
 
-def _class_named(value: Any, classes: tuple[str, ...]) -> Any:
+def _class_named(classes: tuple[str, ...], value: Any) -> Any:
     """The name of a class for its number; -1 stands for a class that is not known."""
-    if isinstance(value, list):
-        return [name for item in value if (name := _class_named(item, classes)) is not None]
     return classes[value] if isinstance(value, int) and 0 <= value < len(classes) else None

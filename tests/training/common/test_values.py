@@ -15,27 +15,12 @@ from training.common.values import (
 )
 
 NOT_KNOWN = (
-    *(
-        "",
-        "  ",
-        "nan",
-        "NaN",
-        "None",
-        "NULL",
-        "null",
-        "N/A",
-        "n/a",
-        "NA",
-        "-",
-        "#N/A",
-        "<NA>",
-        " nan ",
-        "\\N",
-    ),
+    *("", "  ", "nan", "NaN", "None", "NULL", "null", "N/A", "n/a", "NA", "-", "#N/A", "<NA>", " nan ",
+     "\\N"),
     *("(null)", "k. A.", "k.A.", "k.a.", "keine Angabe", "Keine  Angabe", "N.A.", "n. a.", "--", "?", "???"),
     *("unbekannt", "Unbekannt", "missing", "MISSING", "\u2013", "...", "___", "Unknown", "n/d", "inconnu"),
     *("Non renseign\xe9", "non disponible", "desconocido", "s/d", "sin datos", "onbekend"),
-)
+)  # fmt: skip
 KNOWN = ("null and void", "none", "0", "--5", "Nancy", "Na", "no", "+", "++", "missing tooth", "k", "A.")
 WITHOUT_WORDS = ("", " ", "\u200b\u200b", "\ufeff", "___", "...", "-", "?!", "\u2026", "\u3002", "'", "|")
 WITH_WORDS = ("a", "7", "\u80f8\u6c34", "\u200ba", "\U0001f436", "\u0e01", "\u0627")

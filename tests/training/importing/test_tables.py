@@ -34,29 +34,18 @@ def columns_of(folder: Path, header: str) -> Columns:
     ("header", "places", "metadata", "note"),
     [
         ("Image , TEXT, Split,place ", {"image": 0, "text": 1, "split": 2}, {3: "place"}, ""),
-        (
-            "File Name;Caption;label;patient_id;subset;report",
-            {"image": 0, "text": 1, "labels": 2, "group": 3, "split": 4, "report": 5},
-            {},
-            "Took columns 'File Name' for image, 'Caption' for text, 'label' for labels, 'subset' for split "
-            "and 'patient_id' for group.",
-        ),
-        (
-            "path,caption,image,text",
-            {"image": 2, "text": 3},
-            {0: "path", 1: "caption"},
-            "Took 'path' and 'caption' for metadata, in addition to the columns above.",
-        ),
-        (
-            "image,age,place",
-            {"image": 0},
-            {1: "age", 2: "place"},
-            "TABLE has no column of texts, such as 'text', 'caption' or 'report'; its other columns are "
-            "'age' and 'place': rename one to 'text' or 'report'.",
-        ),
+        ("File Name;Caption;label;patient_id;subset;report", {"image": 0, "text": 1, "labels": 2, "group": 3,
+         "split": 4, "report": 5}, {},
+         "Took columns 'File Name' for image, 'Caption' for text, 'label' for labels, 'subset' for split "
+         "and 'patient_id' for group."),
+        ("path,caption,image,text", {"image": 2, "text": 3}, {0: "path", 1: "caption"},
+         "Took 'path' and 'caption' for metadata, in addition to the columns above."),
+        ("image,age,place", {"image": 0}, {1: "age", 2: "place"},
+         "TABLE has no column of texts, such as 'text', 'caption' or 'report'; its other columns are "
+         "'age' and 'place': rename one to 'text' or 'report'."),
         (",image,text,age,", {"image": 1, "text": 2}, {3: "age"}, ""),
     ],
-)
+)  # fmt: skip
 def test_roles_of_columns(
     tmp_path: Path, header: str, places: dict[str, int], metadata: dict[int, str], note: str
 ) -> None:
@@ -179,27 +168,14 @@ CASES: dict[str, tuple[str | bytes, dict[str, tuple[str, ...]], list[tuple[int, 
         [(2, "a quote opens")],
         [],
     ),
-    "texts of several lines": (
-        'image,text\n1.jpg,"a dog,\nruns"\n2.jpg,a lake\n',
-        {"1.jpg": ("a dog, runs",), "2.jpg": ("a lake",)},
-        [],
-        [],
-    ),
-    "texts of several lines ahead of the image": (
-        'text,image\n"a dog,\nruns",1.jpg\n"a\n","2.jpg"\n',
-        {"1.jpg": ("a dog, runs",), "2.jpg": ("a",)},
-        [],
-        [],
-    ),
-    "too many and too few fields": (
-        "image,text\n1.jpg,A dog, a cat and a bird.\n2.jpg\n3.jpg,a lake\n",
-        {"3.jpg": ("a lake",)},
-        [
-            (2, "it has 3 fields where the header has 2; put a value with ',' in it into quotes"),
-            (3, "it has 1 field where the header has 2"),
-        ],
-        [],
-    ),
+    "texts of several lines": ('image,text\n1.jpg,"a dog,\nruns"\n2.jpg,a lake\n',
+     {"1.jpg": ("a dog, runs",), "2.jpg": ("a lake",)}, [], []),
+    "texts of several lines ahead of the image": ('text,image\n"a dog,\nruns",1.jpg\n"a\n","2.jpg"\n',
+     {"1.jpg": ("a dog, runs",), "2.jpg": ("a",)}, [], []),
+    "too many and too few fields": ("image,text\n1.jpg,A dog, a cat and a bird.\n2.jpg\n3.jpg,a lake\n",
+     {"3.jpg": ("a lake",)}, [(2,
+     "it has 3 fields where the header has 2; put a value with ',' in it into quotes"), (3,
+     "it has 1 field where the header has 2")], []),
     "what a refused row needs": (
         "image,text\n1.jpg,a dog,,\n1.jpg,“a dog, wet”\n\u200b2.jpg,a dog\n'2.jpg',a dog\n3.jpg,a lake\n",
         {"3.jpg": ("a lake",)},
@@ -233,51 +209,24 @@ CASES: dict[str, tuple[str | bytes, dict[str, tuple[str, ...]], list[tuple[int, 
         [(3, "there is no image '2.jpg.1' in FOLDER")],
         ["Took TABLE for lines of a name, # and a number, a tab, and a caption."],
     ),
-    "a line that is no caption": (
-        "1.jpg#0\ta dog\n" * 60 + "2.jpg a lake\n",
-        {"1.jpg": ("a dog",) * 60},
-        [(61, "it is not a name, # and a number, a tab, and a caption, as other lines are")],
-        ["Took TABLE for lines of a name", "59 rows repeat a text that its image has already; it is kept"],
-    ),
-    "a byte order mark": (
-        "image,text\r\n1.jpg,a dog\r\n2.jpg,é\r\n".encode("utf-8-sig"),
-        {"1.jpg": ("a dog",), "2.jpg": ("é",)},
-        [],
-        [],
-    ),
+    "a line that is no caption": ("1.jpg#0\ta dog\n" * 60 + "2.jpg a lake\n", {"1.jpg": ("a dog",) * 60},
+     [(61, "it is not a name, # and a number, a tab, and a caption, as other lines are")],
+     ["Took TABLE for lines of a name", "59 rows repeat a text that its image has already; it is kept"]),
+    "a byte order mark": ("image,text\r\n1.jpg,a dog\r\n2.jpg,é\r\n".encode("utf-8-sig"),
+     {"1.jpg": ("a dog",), "2.jpg": ("é",)}, [], []),
     "UTF-16": ("image\ttext\n1.jpg\té\n".encode("utf-16"), {"1.jpg": ("é",)}, [], []),
     "spaces around names": ("Image , Text\n1.jpg,a dog\n", {"1.jpg": ("a dog",)}, [], []),
     "Excel's line ahead": ("sep=;\rimage;text\r1.jpg;a dog\r", {"1.jpg": ("a dog",)}, [], []),
-    "images alone": (
-        "image\n1.jpg\n2.jpg\n",
-        {"1.jpg": (), "2.jpg": ()},
-        [],
-        ["TABLE has no column of texts, such as 'text', 'caption' or 'report'."],
-    ),
-    "a title ahead": (
-        "My photos\n\nimage,text\n1.jpg,a dog\n",
-        {"1.jpg": ("a dog",)},
-        [],
-        ["Passed over 1 line ahead of the header."],
-    ),
-    "titles with empty fields ahead": (
-        "Export,,\nof 2021,,\nimage,text,year\n1.jpg,a dog,2021\n",
-        {"1.jpg": ("a dog",)},
-        [],
-        ["Passed over 2 lines ahead of the header."],
-    ),
-    "a row of known words is no header": (
-        "file,kind,source\n1.jpg,photo,file\n2.jpg,label,text\n",
-        {"1.jpg": (), "2.jpg": ()},
-        [],
-        ["Took column 'file' for image.", "TABLE has no column of texts"],
-    ),
-    "a header again": (
-        "Image,text\n1.jpg,a dog\n\ufeffImage,text \n2.jpg,a lake\n",
-        {"1.jpg": ("a dog",), "2.jpg": ("a lake",)},
-        [],
-        [],
-    ),
+    "images alone": ("image\n1.jpg\n2.jpg\n", {"1.jpg": (), "2.jpg": ()}, [],
+     ["TABLE has no column of texts, such as 'text', 'caption' or 'report'."]),
+    "a title ahead": ("My photos\n\nimage,text\n1.jpg,a dog\n", {"1.jpg": ("a dog",)}, [],
+     ["Passed over 1 line ahead of the header."]),
+    "titles with empty fields ahead": ("Export,,\nof 2021,,\nimage,text,year\n1.jpg,a dog,2021\n",
+     {"1.jpg": ("a dog",)}, [], ["Passed over 2 lines ahead of the header."]),
+    "a row of known words is no header": ("file,kind,source\n1.jpg,photo,file\n2.jpg,label,text\n",
+     {"1.jpg": (), "2.jpg": ()}, [], ["Took column 'file' for image.", "TABLE has no column of texts"]),
+    "a header again": ("Image,text\n1.jpg,a dog\n\ufeffImage,text \n2.jpg,a lake\n", {"1.jpg": ("a dog",),
+     "2.jpg": ("a lake",)}, [], []),
     "a report and its sentences": (
         'image,report,text\n1.jpg,"Small left effusion. Heart size is normal.",an image\n'
         '1.jpg,"Small left effusion. Heart size is normal.",Heart size is normal.\n'
@@ -312,18 +261,10 @@ CASES: dict[str, tuple[str | bytes, dict[str, tuple[str, ...]], list[tuple[int, 
         ],
         ["1 row names its image by a name that differs in upper and lower case alone: 'photo.jpg'"],
     ),
-    "all rows of an image go with it": (
-        f"image,text,labels\n1.jpg,a,{'x' * 2001}\n1.jpg,b,\n2.jpg,c,\n",
-        {"2.jpg": ("c",)},
-        [(2, "'labels[0]' has 2,001 bytes in UTF-8; the limit is 2,000")],
-        [],
-    ),
-    "characters that were lost before": (
-        "image,text\n1.jpg,caf\ufffd\n",
-        {"1.jpg": ("caf\ufffd",)},
-        [],
-        ["1 row holds U+FFFD, which another program wrote for characters that it lost (line 2)."],
-    ),
+    "all rows of an image go with it": (f"image,text,labels\n1.jpg,a,{'x' * 2001}\n1.jpg,b,\n2.jpg,c,\n",
+     {"2.jpg": ("c",)}, [(2, "'labels[0]' has 2,001 bytes in UTF-8; the limit is 2,000")], []),
+    "characters that were lost before": ("image,text\n1.jpg,caf\ufffd\n", {"1.jpg": ("caf\ufffd",)}, [],
+     ["1 row holds U+FFFD, which another program wrote for characters that it lost (line 2)."]),
     "texts decoded twice, and texts that come again": (
         "image,text\n1.jpg,KÃ¶ln\n1.jpg,KÃ¶ln\n2.jpg,Köln\n2.jpg,naïve\n",
         {"1.jpg": ("KÃ¶ln", "KÃ¶ln"), "2.jpg": ("Köln", "naïve")},
@@ -334,61 +275,32 @@ CASES: dict[str, tuple[str | bytes, dict[str, tuple[str, ...]], list[tuple[int, 
             "'KÃ¶ln' on line 2, 'KÃ¶ln' on line 3.",
         ],
     ),
-    "a null character": (
-        "image,text\n1.jpg,a dog\n1.jpg,a\0cat\n2.jpg,a lake\n",
-        {"1.jpg": ("a dog",), "2.jpg": ("a lake",)},
-        [(3, "it holds a null character")],
-        [],
-    ),
-    "texts without words": (
-        "image,text\n1.jpg,\u200b\n2.jpg,___\n3.jpg,...\n4.jpg,\U0001f436\n",
-        {"1.jpg": (), "2.jpg": (), "3.jpg": (), "4.jpg": ("\U0001f436",)},
-        [],
-        [
-            "3 texts have neither letters nor digits: left out as empty: "
-            "'\\u200b' on line 2, '___' on line 3, '...' on line 4."
-        ],
-    ),
+    "a null character": ("image,text\n1.jpg,a dog\n1.jpg,a\0cat\n2.jpg,a lake\n", {"1.jpg": ("a dog",),
+     "2.jpg": ("a lake",)}, [(3, "it holds a null character")], []),
+    "texts without words": ("image,text\n1.jpg,\u200b\n2.jpg,___\n3.jpg,...\n4.jpg,\U0001f436\n",
+     {"1.jpg": (), "2.jpg": (), "3.jpg": (), "4.jpg": ("\U0001f436",)}, [],
+     ["3 texts have neither letters nor digits: left out as empty: "
+     "'\\u200b' on line 2, '___' on line 3, '...' on line 4."]),
     # As in tables of Kaggle, under a name that says nothing.
-    "images without their ending": (
-        "image_id,caption\n1,a dog\n6,a cat\n7,a cow\n",
-        {"1.jpg": ("a dog",), "6.jpg": ("a cat",)},
-        [(4, "there is no image '7' in FOLDER")],
-        [
-            "Took columns 'caption' for text and 'image_id' for image.",
-            "2 rows name their images without the ending: '1' for '1.jpg' on line 2, '6' for '6.jpg' on line",
-        ],
-    ),
-    "captions next to one another": (
-        "image,caption_1,caption_2\n1.jpg,a dog,a beach\n2.jpg,,a lake\n",
-        {"1.jpg": ("a dog", "a beach"), "2.jpg": ("a lake",)},
-        [],
-        ["Took columns 'caption_1' and 'caption_2' for text."],
-    ),
+    "images without their ending": ("image_id,caption\n1,a dog\n6,a cat\n7,a cow\n", {"1.jpg": ("a dog",),
+     "6.jpg": ("a cat",)}, [(4, "there is no image '7' in FOLDER")],
+     ["Took columns 'caption' for text and 'image_id' for image.",
+     "2 rows name their images without the ending: '1' for '1.jpg' on line 2, '6' for '6.jpg' on line"]),
+    "captions next to one another": ("image,caption_1,caption_2\n1.jpg,a dog,a beach\n2.jpg,,a lake\n",
+     {"1.jpg": ("a dog", "a beach"), "2.jpg": ("a lake",)}, [],
+     ["Took columns 'caption_1' and 'caption_2' for text."]),
     "the column of images is told by its values": (
         "Nummer;Kurztext;Beschreibung\n7;2.jpg;ein Hund\n8;1.jpg;ein See\n9;gone.jpg;ein Berg\n",
         {"2.jpg": ("ein Hund",), "1.jpg": ("ein See",)},
         [(4, "there is no image 'gone.jpg' in FOLDER")],
         ["Took columns 'Beschreibung' for text and 'Kurztext' for image."],
     ),
-    "columns without a name": (
-        ",image,text,\n0,1.jpg,a,\n1,2.jpg,b,\n",
-        {"1.jpg": ("a",), "2.jpg": ("b",)},
-        [],
-        ["Column 1 has no name and is not stored, 2 values: '0' on line 2, '1' on line 3."],
-    ),
-    "the index of pandas": (
-        "Unnamed: 0,image,text\n0,1.jpg,a dog\n",
-        {"1.jpg": ("a dog",)},
-        [],
-        ["Column 1 has no name and is not stored, 1 values: '0' on line 2."],
-    ),
-    "paths from the folder of the table": (
-        "image,text\n../FOLDERS-PARENT/photos/1.jpg,a dog\n",
-        {"1.jpg": ("a dog",)},
-        [],
-        [],
-    ),
+    "columns without a name": (",image,text,\n0,1.jpg,a,\n1,2.jpg,b,\n", {"1.jpg": ("a",), "2.jpg": ("b",)},
+     [], ["Column 1 has no name and is not stored, 2 values: '0' on line 2, '1' on line 3."]),
+    "the index of pandas": ("Unnamed: 0,image,text\n0,1.jpg,a dog\n", {"1.jpg": ("a dog",)}, [],
+     ["Column 1 has no name and is not stored, 1 values: '0' on line 2."]),
+    "paths from the folder of the table": ("image,text\n../FOLDERS-PARENT/photos/1.jpg,a dog\n",
+     {"1.jpg": ("a dog",)}, [], []),
     "paths of another computer": (
         "image,text\n" + "".join(f"C:\\Users\\x\\img\\{number}.jpg,text\n" for number in range(5, 9)),
         {"5.jpg": ("text",), "6.jpg": ("text",)},
@@ -402,25 +314,14 @@ CASES: dict[str, tuple[str | bytes, dict[str, tuple[str, ...]], list[tuple[int, 
             "(lines 4, 5): give the folder that has the images with --images.",
         ],
     ),
-    "lists in quotes": (
-        "image,text,labels\n1.jpg,\"['A dog runs.', 'It\\'s wet.']\",\"['x', 'y']\"\n"
-        '2.jpg,"[""one"", ""two, three""]",\n3.jpg,"[\'numpy\' ""writes it""\n \'so\']",\n'
-        "4.jpg,\"['a', 2]\",\n5.jpg,[sic] a sign,\n",
-        {
-            "1.jpg": ("A dog runs.", "It's wet."),
-            "2.jpg": ("one", "two, three"),
-            "3.jpg": ("numpy", "writes it", "so"),
-            "4.jpg": ("['a', 2]",),
-            "5.jpg": ("[sic] a sign",),
-        },
-        [],
-        [
-            "text: 3 values are lists in quotes, of which each item was taken: ",
-            "labels: 1 value is a list in quotes, of which each item was taken: \"['x', 'y']\" on line 2.",
-            "text: 2 values look like lists or objects and stay text: ",
-        ],
-    ),
-}
+    "lists in quotes": ("image,text,labels\n1.jpg,\"['A dog runs.', 'It\\'s wet.']\",\"['x', 'y']\"\n"
+     '2.jpg,"[""one"", ""two, three""]",\n3.jpg,"[\'numpy\' ""writes it""\n \'so\']",\n'
+     "4.jpg,\"['a', 2]\",\n5.jpg,[sic] a sign,\n", {"1.jpg": ("A dog runs.", "It's wet."), "2.jpg": ("one",
+     "two, three"), "3.jpg": ("numpy", "writes it", "so"), "4.jpg": ("['a', 2]",),
+     "5.jpg": ("[sic] a sign",)}, [], ["text: 3 values are lists in quotes, of which each item was taken: ",
+     "labels: 1 value is a list in quotes, of which each item was taken: \"['x', 'y']\" on line 2.",
+     "text: 2 values look like lists or objects and stay text: "]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -452,16 +353,12 @@ def test_tables_from_the_field(folder: Path, name: str) -> None:
         ("image,text\n", "has no rows below its header"),
         ("1.jpg,a dog\n2.jpg,a lake\n", "begins with the image '1.jpg'; put a line with the names"),
         ("a;b;text\n1.jpg;2.jpg;x\n3.jpg;4.jpg;y\n", "no column 'image'"),
-        (
-            "<!DOCTYPE html>\n<p>image,text</p>\n",
-            "t.csv is HTML or XML, not a table; save the table itself as",
-        ),
-        (
-            "image;größe\n1.jpg;65,5\n".encode("cp1252"),
-            "line 1 is not UTF-8; it reads as Windows-1252: 'image;größe",
-        ),
+        ("<!DOCTYPE html>\n<p>image,text</p>\n",
+         "t.csv is HTML or XML, not a table; save the table itself as"),
+        ("image;größe\n1.jpg;65,5\n".encode("cp1252"),
+         "line 1 is not UTF-8; it reads as Windows-1252: 'image;größe"),
     ],
-)
+)  # fmt: skip
 def test_tables_that_cannot_be_read(folder: Path, table: str | bytes, reason: str) -> None:
     with pytest.raises(DataError) as raised:
         import_table(folder, table)
