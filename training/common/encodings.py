@@ -79,10 +79,7 @@ def open_text(path: Path, encoding: str | None = None, *, offered: bool = True) 
 def decode_text(content: bytes, name: str, encoding: str | None = None) -> str:
     """The text of a file, such as one report, its lines ending as in Unix; a byte order mark decides.
 
-    Args:
-        content: The whole file.
-        name: Of the file, for messages.
-        encoding: For a file without a mark; UTF-8 without it.
+    `name` is that of the file, for messages; a file without a mark has the `encoding`, UTF-8 by default.
 
     Raises:
         DataError: The file is none of text or has another encoding.
@@ -117,9 +114,7 @@ def open_binary(path: Path) -> BinaryIO:
 def reads_as_utf8(path: Path, encoding: str) -> bool:
     """Whether a file that is given another encoding begins with letters beyond ASCII, all in UTF-8.
 
-    Args:
-        path: The file.
-        encoding: Name of that encoding; a file in UTF-8 that is given it is none of these.
+    A file whose given encoding is UTF-8 is none of these.
 
     Raises:
         DataError: The file cannot be read.

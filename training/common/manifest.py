@@ -25,7 +25,6 @@ class ManifestLines:
     """All lines of a manifest's file, whichever of them are used.
 
     Attributes:
-        count: Number of lines that are not empty.
         ids: Ids that they give, also those of lines that cannot be used.
         unusable: Ids that only lines which cannot be used give.
         unnamed: Number of lines without an id that can be read.

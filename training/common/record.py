@@ -27,7 +27,6 @@ class OwnField(NamedTuple):
     """A field of every image that filters can name, and no metadata of a manifest.
 
     Attributes:
-        name: Name of the field.
         set_by: The "record" has it as a key; or decoding the "picture" gives it, a flag.
         column: Column of the catalogue's images that has its one text; None: the values are attributes.
     """

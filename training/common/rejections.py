@@ -36,7 +36,6 @@ class LeftOut:
 
     Attributes:
         reason: Names the items and the reason, such as ".heic files: convert them to JPEG".
-        count: Number of them.
     """
 
     reason: str

@@ -55,9 +55,7 @@ class Table:
     """A table whose header has been read.
 
     Attributes:
-        path: Its file.
         columns: Names in the header without outer spaces; "" for a column without a name.
-        delimiter: Between two fields.
         header_records: Number of records that are not rows: the header, a line that names the delimiter, and
             titles ahead.
         encoding: As the user gave it.
@@ -147,11 +145,9 @@ def open_table(
 ) -> Table:
     """Read the header of a table.
 
-    Args:
-        path: The table.
-        is_known: Whether a column's name is one that the table is expected to have; decides the delimiter.
-        encoding: Of a table without a byte order mark, where it is not UTF-8.
-        offered: Whether the user can give the encoding, for messages.
+    `is_known` says whether a column's name is one that the table is expected to have, which decides the
+    delimiter; `encoding` is that of a table which is not UTF-8 and has no byte order mark; `offered` says
+    whether the user can give it, for messages.
 
     Raises:
         DataError: The table cannot be read, has no header, or has a column twice.
@@ -423,8 +419,6 @@ class RecordReader:
     """The records of a table, one after the other, in the manner of RFC 4180.
 
     Args:
-        lines: With their ends.
-        delimiter: Between two fields.
         begins_row: Whether a line inside of a quoted field is surely the beginning of another row.
     """
 

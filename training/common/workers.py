@@ -142,7 +142,6 @@ class Worker:
     """One process; a thread at a time may ask it, and any thread may kill it.
 
     Args:
-        pid: Its number in the system.
         handle: Its pidfd, which a later process with the same number does not share.
         connection: Socket to it. Its first message has the outcome `ready`, or else a `reason`.
         status: Returns its exit code, once it has ended.

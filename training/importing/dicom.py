@@ -96,7 +96,6 @@ class SourceFile:
 
     Attributes:
         number: Its number in the order of the source, from 1.
-        path: The file, or the archive that has it.
         member: Number of the archive's member, from 0; None for a file of its own.
     """
 
@@ -110,8 +109,6 @@ class SourceFiles:
     """The files of a source.
 
     Attributes:
-        files: The files, in order.
-        order: How they are numbered, for messages.
         refused: Files that are named and not there.
         left_out: Number of files that are passed over, for each reason.
     """
@@ -292,7 +289,6 @@ class Examined:
         group: Pseudonym of the patient, or of the study where no patient is named.
         films: Names of the films, one a frame; new films are written aside.
         aside: The file that holds a new film until it is taken, by name.
-        digest: SHA-256 of all films.
         unfit: Number of new films whose window or table shows nothing of the picture.
     """
 
@@ -509,7 +505,6 @@ class _Import:
         counts: Number of what is said at the end, by its words.
         seen: Number and digest of each instance.
         quarantined: Reason for each instance.
-        taken: Names of films.
     """
 
     files: SourceFiles

@@ -97,11 +97,6 @@ class Extraction:
     def write(self, folder: str, name: str, content: bytes) -> str:
         """Write an image and return its path with '/' inside the folder; the ending is that of its format.
 
-        Args:
-            folder: Path inside the folder, with '/'.
-            name: Name of the file without an ending.
-            content: The file.
-
         Raises:
             ImageError: It is none of the formats that can be read, has no name that a file may have, or has
                 the name of another image.
@@ -169,11 +164,7 @@ def make_record(
     field named id, split, image, or a second group, becomes metadata with `source_` before its name, and so
     does one whose name is taken; a second report becomes metadata as well.
 
-    Args:
-        fields: Values by their names.
-        noted: Counts what is not read.
-        group: The group where no field gives one.
-        own: What no field gives.
+    `group` is used where no field gives one; `own` has what no field gives.
     """
     texts: list[str] = []
     labels: list[str] = []
@@ -598,7 +589,6 @@ class _ArrowTable:
         images: Columns of images, single ones or lists.
         fields: Columns of texts, numbers, lists of these, and dates.
         unread: All others, such as objects and sounds.
-        rows: Number of rows.
 
     Raises:
         DataError: pyarrow is not installed, or the file is neither Parquet nor Arrow.

@@ -457,11 +457,7 @@ def _hints(
 ) -> Iterator[str]:
     """Commands that read more of a folder than its images, a sentence each.
 
-    Args:
-        folder: The folder.
-        others: Paths of its files that are no images.
-        images: Paths of its images.
-        used: Those of `others` that are taken for texts of images.
+    `others` are the paths of files that are no images; those `used` are taken for texts of `images`.
     """
     for layout, pattern in _SIGNS.items():
         sign = re.compile(rf"(?:.*/)?(?:{pattern})")

@@ -41,7 +41,6 @@ class Source:
     """A data set and the options of its import; a layout reads those that it names.
 
     Attributes:
-        path: Its folder or file.
         out: Folder of the manifest, if it is not that of the source.
         images: Folder of the images where it is not the layout's usual one.
         table: Table of what the images of a folder show.
@@ -53,7 +52,6 @@ class Source:
             never quarantined.
         reports: File or folder of reports for the studies.
         key: Secret of pseudonyms and of the shifts of dates.
-        keep_dates: Keep dates as they are.
         limits: What an image may cost.
     """
 

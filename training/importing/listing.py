@@ -94,12 +94,7 @@ def write_listing(
     Where the images are not inside `out`, a link `out`/images to their folder is made. Files that cannot be
     decoded are refused; those in doubt are decoded first.
 
-    Args:
-        listing: The images.
-        out: Folder of the manifest.
-        max_rejected: Largest share of items that may be refused, from 0 to 1.
-        most_decoded: Number of files to decode.
-        limits: What an image may cost.
+    At most the share `max_rejected` of items may be refused.
 
     Raises:
         DataError: Too many items cannot be used, or none can, or `out` cannot be written. A manifest that is
@@ -156,8 +151,6 @@ class _Import:
     Attributes:
         rows: Number of rows of images that were decoded, and of others in the manifest.
         images: Images of the manifest, and whether each was decoded.
-        others: Counts of other things, such as reports.
-        doubts: Doubts about files, by their digests.
         decoded: Digests of the files that can be decoded.
     """
 

@@ -217,11 +217,8 @@ class Values:
 def read_values(name: str, values: Values, delimiter: str, notes: list[str]) -> Mapping[str, Scalar]:
     """Numbers or dates by the values of a column that write them, if 99 % of those that are there do.
 
-    Args:
-        name: Of the column.
-        values: Its values.
-        delimiter: Of the table: after a semicolon, a comma in a number is a decimal one.
-        notes: Gets a sentence on each kind of value that is not what the column seems to be.
+    After a semicolon as delimiter, a comma in a number is a decimal one. `notes` gets a sentence on each kind
+    of value that is not what the column seems to be.
     """
     said: list[str] = []
     column = _Column(name, values, delimiter, said)

@@ -1,6 +1,5 @@
 """MIMIC-CXR-JPG with its split, metadata and label tables, and MIMIC-CXR's reports."""
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -23,9 +22,6 @@ from training.importing.report import Tally
 _SPLIT: Final = "mimic-cxr-2.0.0-split"
 _IMAGES: Final = "files"
 _SECTIONS: Final = "mimic_cxr_sectioned"
-# Downloads lie in folders such as physionet.org/files/mimic-cxr-jpg/2.0.0.
-_DEEPEST: Final = 5
-_MOST_FOLDERS: Final = 20
 _SPLITS: Final[dict[str, Split]] = {"train": "train", "validate": "val", "test": "test"}
 _COLUMNS: Final = ("dicom_id", "study_id", "subject_id", "split")
 _KEYS: Final = frozenset({"subject_id", "study_id"})
@@ -115,16 +111,13 @@ MIMIC_CXR: Final = Layout(
 
 def _way_out(source: Path) -> str:
     """The command that reads a folder which is no copy of MIMIC-CXR, where it can be told."""
-    for place, folders, files in os.walk(source):
-        depth = len(Path(place).relative_to(source).parts)
-        folders[:] = [] if depth >= _DEEPEST else sorted(folders)[:_MOST_FOLDERS]
-        if any(name.startswith(f"{_SPLIT}.csv") for name in files):
-            return f"; the table lies in {place}: `recoquest import mimic-cxr {quote(place)}`"
-        if any(name.lower().endswith(".txt") for name in files):
-            return (
-                "; for images with their texts in files of the same name: "
-                f"`recoquest import folder {quote(str(source))}`"
-            )
+    if (table := next(source.rglob(f"{_SPLIT}.csv*"), None)) is not None:
+        return f"; the table is in {table.parent}: `recoquest import mimic-cxr {quote(str(table.parent))}`"
+    if next(source.rglob("*.[tT][xX][tT]"), None) is not None:
+        return (
+            "; for images with their texts in files of the same name: "
+            f"`recoquest import folder {quote(str(source))}`"
+        )
     return ""
 
 

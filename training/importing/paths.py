@@ -33,7 +33,6 @@ class PathFinder:
     """Files of a folder by the names that a table has for them.
 
     Args:
-        folder: The folder of the images.
         files: All files found in it: with the reason why one is no image, or "" for an image.
         table: The table; names may start from its folder, where that is below the folder of the images or the
             name has "..".

@@ -103,11 +103,8 @@ def read_reports(
 ) -> Iterator[ReadReport | LeftOutFile]:
     """Read a file, or all files of a folder in the order of their names, which are not said.
 
-    Args:
-        source: The file or folder.
-        key: Secret of the home folder, for keyed hashes.
-        format: Format of all files; None: by their endings and beginnings.
-        encoding: Of texts and tables that are not UTF-8.
+    The `key` is the secret of the home folder, for keyed hashes. Without a `format`, endings and beginnings
+    of files tell it; `encoding` is that of texts and tables that are not UTF-8.
 
     Raises:
         DataError: The source cannot be read.
@@ -321,9 +318,7 @@ class Attached:
 def attach_reports(records: Sequence[Record], reports: Iterable[StudyReport]) -> Attached:
     """Give records the texts, the report and the labels of the reports of their studies.
 
-    Args:
-        records: Records whose metadata has `study`, `accession` or both.
-        reports: Reports in the order in which they came.
+    Records have `study`, `accession` or both in their metadata; reports are in the order in which they came.
     """
     by_key: defaultdict[str, list[int]] = defaultdict(list)
     for place, record in enumerate(records):
@@ -380,7 +375,6 @@ class AttachedSource:
     Attributes:
         refused: Place and reason of each that cannot be taken.
         sentences: The counts, found = matched + without an image + refused + left out, and remarks.
-        contents: Texts and labels of all records.
     """
 
     refused: tuple[str, ...]

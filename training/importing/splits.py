@@ -146,13 +146,9 @@ def settle(
     first that the data set names, else the one that they have in the manifest that is replaced, else one
     drawn by the group, or by the digest of the file. Named splits stay.
 
-    Args:
-        records: Each with the digest of its file.
-        notes: Gets sentences on what was done.
-        extracted: Whether the files came out of tables or shards. Records of equal files then become one
-            image with all texts, unless their splits or groups differ.
-        replaced: The manifest that is replaced, if any.
-        prefix: Beginning of the paths of images in it.
+    Each record has the digest of its file. Where files came out of tables or shards (`extracted`), records of
+    equal files become one image with all texts, unless their splits or groups differ. The paths of images in
+    the manifest that is `replaced` begin with `prefix`. `notes` gets sentences on what was done.
     """
     replaced = replaced or ReplacedManifest()
     records = _split_by_paths(records, notes, extracted=extracted)

@@ -89,8 +89,6 @@ class Columns:
         texts: Places of all columns with texts, in their order.
         labels: Places of all columns with labels.
         metadata: Names of the columns that become metadata, by their places.
-        notes: Sentences on what was taken for what.
-        exiftool: Whether exiftool wrote the table.
     """
 
     places: dict[Role, int]
@@ -110,9 +108,7 @@ def is_known_column(name: str) -> bool:
 def read_columns(table: Table, column_of_images: Callable[[], int | None] = lambda: None) -> Columns:
     """Tell what each column of a table holds: by its name or a synonym, without regard to case.
 
-    Args:
-        table: The table.
-        column_of_images: Finds the column with the paths of images where no name says which it is.
+    `column_of_images` finds the column with the paths of images where no name says which it is.
 
     Raises:
         DataError: No column holds the paths of images.
@@ -229,7 +225,6 @@ class ImageRows:
     """The rows of one image, taken together.
 
     Attributes:
-        line: The first line.
         order: Where the table numbers the texts of an image, the number of each.
         one_each: What an image has one of, with the line that says so.
         known: Metadata by the places of their columns.
@@ -256,12 +251,9 @@ class TableReader:
     """The rows of a table, gathered by image.
 
     Attributes:
-        folder: Folder of the images.
         keep_unknown_texts: Keep texts such as "nan".
-        found: Number of rows.
         images: What is known of each image, by its path, in the order of the table.
         refused: Rows that cannot be used, in the order of their lines.
-        left_out: Rows without any value.
         values: Metadata by the places of their columns.
     """
 

@@ -217,22 +217,34 @@ def test_members_of_an_image_that_is_not_there_go_to_no_other(tmp_path: Path) ->
     [
         ([("a.png", image_bytes(1)), ("a.PNG", image_bytes(2)), ("a.txt", "x")], "it has two members 'png'"),
         ([("a.png", image_bytes(1)), ("a.txt", "x"), ("a.txt", "y")], "it has two members 'txt'"),
-        ([("a.png", image_bytes(1)), ("a.en.txt", "x"), ("a.de.txt", "y")],
-         "it has two members for txt: en.txt and de.txt"),
-        ([("a.png", image_bytes(1)), ("a.json", '{"txt": "x"}'), ("a.txt", "y")],
-         "two of its members have 'txt'"),
-        ([("a.png", image_bytes(1)), ("a.json", '{"n": 1, "n": 2}')],
-         "its json cannot be read: a key is given twice"),
-        ([("a.png", image_bytes(1)), ("a.json", "{")],
-         "its json cannot be read: Expecting property name enclosed in double quotes: line 1 column 2 "
-         "(char 1)"),
-        ([("a.png", image_bytes(1)), ("a.txt", b"\xff")],
-         "its txt cannot be read: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
-        ([("a.png", image_bytes(1)), ("b.png", image_bytes(2)), ("a.png", image_bytes(3))],
-         "another image has the name '0/a.png' already; rename one of them"),
+        (
+            [("a.png", image_bytes(1)), ("a.en.txt", "x"), ("a.de.txt", "y")],
+            "it has two members for txt: en.txt and de.txt",
+        ),
+        (
+            [("a.png", image_bytes(1)), ("a.json", '{"txt": "x"}'), ("a.txt", "y")],
+            "two of its members have 'txt'",
+        ),
+        (
+            [("a.png", image_bytes(1)), ("a.json", '{"n": 1, "n": 2}')],
+            "its json cannot be read: a key is given twice",
+        ),
+        (
+            [("a.png", image_bytes(1)), ("a.json", "{")],
+            "its json cannot be read: Expecting property name enclosed in double quotes: line 1 column 2 "
+            "(char 1)",
+        ),
+        (
+            [("a.png", image_bytes(1)), ("a.txt", b"\xff")],
+            "its txt cannot be read: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        ),
+        (
+            [("a.png", image_bytes(1)), ("b.png", image_bytes(2)), ("a.png", image_bytes(3))],
+            "another image has the name '0/a.png' already; rename one of them",
+        ),
         ([("a.png", image_bytes(1)), ("a.json", r'{"patient_id": "\ud800"}')], None),
     ],
-)  # fmt: skip
+)
 def test_broken_members_and_what_would_overwrite_refuse_their_sample(
     tmp_path: Path, members: Members, reason: str | None
 ) -> None:
