@@ -70,18 +70,15 @@ def test_numbers(value: str, number: float | None) -> None:
     assert type(parsed) is type(number)
 
 
-@pytest.mark.parametrize(
-    ("value", "number"), [("65,5", 65.5), ("-,5", -0.5), ("65.5", None), ("1.234,5", None)]
-)
-def test_a_decimal_comma(value: str, number: float | None) -> None:
-    assert parse_number(value, ",") == number
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"), [("007", True), ("9007199254740993", True), ("0", False), ("0.5", False)]
-)
-def test_names_of_digits(value: str, expected: bool) -> None:
-    assert is_name_of_digits(value) is expected
+def test_a_decimal_comma_and_names_of_digits() -> None:
+    for value, number in {"65,5": 65.5, "-,5": -0.5, "65.5": None, "1.234,5": None}.items():
+        assert parse_number(value, ",") == number
+    assert [is_name_of_digits(value) for value in ("007", "9007199254740993", "0", "0.5")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
