@@ -175,7 +175,7 @@ def _undecodable(name: str, content: bytes, code: str, error: UnicodeError, *, o
     return f"{name} cannot be read as {code}: {error}; give its `--encoding`."
 
 
-def _not_utf8(name: str, content: bytes, place: int, *, offered: bool) -> str:
+def _not_utf8(name: str, content: bytes, position: int, *, offered: bool) -> str:
     wrong: list[tuple[int, bytes]] = []
     right: list[tuple[int, bytes]] = []
     for number, line in enumerate(_LINE_END.split(content), 1):
@@ -183,9 +183,9 @@ def _not_utf8(name: str, content: bytes, place: int, *, offered: bool) -> str:
             (right if _decoded(line, "utf-8") is not None else wrong).append((number, line))
     sentence = f"{name}: line {wrong[0][0]} is not UTF-8"
     guesses = likely_encodings(_some_lines(line for _, line in wrong))
-    start = _LINE_END.split(content[max(0, place - _GUESSED // 2) : place])[-1]
-    rest = _LINE_END.split(content[place : place + _GUESSED], maxsplit=1)[0]
-    # The place of the first wrong byte as it reads in each encoding.
+    start = _LINE_END.split(content[max(0, position - _GUESSED // 2) : position])[-1]
+    rest = _LINE_END.split(content[position : position + _GUESSED], maxsplit=1)[0]
+    # The position of the first wrong byte as it reads in each encoding.
     shown = [
         (start.decode(one.name, "ignore")[-_SAMPLE:] + rest.decode(one.name, "ignore")[:_SAMPLE]).strip()
         for one in guesses
@@ -381,9 +381,11 @@ def _mean_score(total: float, text: str, size: int) -> float | None:
 def _score_letters(text: str, alphabet: _Alphabet) -> float | None:
     weights, total, count = alphabet.weights(), 0.0, 0
     around = f" {text} "
-    for place, sign in enumerate(text):
+    for position, sign in enumerate(text):
         if not sign.isascii():
-            total += _weigh_letter(around[place], sign, around[place + 2], weights, sparse=alphabet.sparse)
+            total += _weigh_letter(
+                around[position], sign, around[position + 2], weights, sparse=alphabet.sparse
+            )
             count += 1
     return _mean_score(total, text, count)
 
@@ -408,11 +410,11 @@ def _weigh_letter(before: str, sign: str, after: str, weights: Mapping[str, floa
 def _score_codes(text: str, name: str, ranges: _Rows) -> float | None:
     total, size = 0.0, 0
     around = f" {text} "
-    for place, sign in enumerate(text):
+    for position, sign in enumerate(text):
         if sign.isascii():
             continue
         code = sign.encode(name)
-        adjacent = (around[place], around[place + 2])
+        adjacent = (around[position], around[position + 2])
         if len(code) == 1:
             total += _HALF_WIDTH
         elif code[1] < 0x40:

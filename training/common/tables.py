@@ -115,8 +115,8 @@ class Table:
                 yield Rejection(number, str(error))
                 continue
             texts = {
-                place: tuple(known[name])
-                for place, name in enumerate(self.columns)
+                position: tuple(known[name])
+                for position, name in enumerate(self.columns)
                 if normal_name(name) in _TEXTS and _is_list_of_texts(known.get(name))
             }
             checked = self._checked(number, values)
@@ -174,14 +174,14 @@ def open_table(
     named = _SEPARATOR_LINE.fullmatch(first)
     skipped = 0 if named is None else 1
     delimiters = DELIMITERS if named is None else (named["delimiter"],)
-    found = _headers(head, delimiters, skipped)
-    if not found:
+    headers = _headers(head, delimiters, skipped)
+    if not headers:
         raise DataError(f"The header of {path} has a quote that does not close.")
 
     def likeness(item: tuple[str, tuple[str, ...]]) -> tuple[int, int]:
         return sum(map(is_known, item[1])), len(item[1])
 
-    best, titles = max(found, key=likeness), 0
+    best, titles = max(headers, key=likeness), 0
     known, count_of_columns = likeness(best)
     # A record may be a title: "Report" is both.
     for ahead in range(1, _HEAD_LINES) if known == 0 or count_of_columns == 1 else ():
@@ -202,18 +202,18 @@ def is_unnamed(column: str) -> bool:
 def _caption(number: int, line: str) -> Row | Rejection | LeftOut:
     if line.isspace():
         return LeftOut(_EMPTY_ROW)
-    found = _CAPTION.fullmatch(line.rstrip("\r\n"))
-    if found is None:
+    match = _CAPTION.fullmatch(line.rstrip("\r\n"))
+    if match is None:
         return Rejection(number, "it is not a name, # and a number, a tab, and a caption, as other lines are")
-    return Row(number, [found["image"], found["text"]])
+    return Row(number, [match["image"], match["text"]])
 
 
 def _headers(
     head: Sequence[str], delimiters: Sequence[str], skipped: int
 ) -> list[tuple[str, tuple[str, ...]]]:
     """The delimiters by which a record can be read that may be the header, with its fields."""
-    found = ((delimiter, _header(head, delimiter, skipped)) for delimiter in delimiters)
-    return [(delimiter, columns) for delimiter, columns in found if columns is not None]
+    headers = ((delimiter, _header(head, delimiter, skipped)) for delimiter in delimiters)
+    return [(delimiter, columns) for delimiter, columns in headers if columns is not None]
 
 
 def _header(head: Sequence[str], delimiter: str, skipped: int) -> tuple[str, ...] | None:
@@ -228,12 +228,12 @@ def _header(head: Sequence[str], delimiter: str, skipped: int) -> tuple[str, ...
 
 
 def _check_names(path: Path, columns: Sequence[str]) -> None:
-    places: dict[str, int] = {}
-    for place, name in enumerate(columns, 1):
-        first = places.setdefault(name.casefold(), place)
-        if name and first != place:
+    positions: dict[str, int] = {}
+    for position, name in enumerate(columns, 1):
+        first = positions.setdefault(name.casefold(), position)
+        if name and first != position:
             raise DataError(
-                f"{path} has the column {columns[first - 1]!r} twice (columns {first} and {place}); "
+                f"{path} has the column {columns[first - 1]!r} twice (columns {first} and {position}); "
                 "rename or remove one of them."
             )
 
@@ -455,16 +455,16 @@ class RecordReader:
 
     def _split(self, text: str) -> list[str]:
         fields: list[str] = []
-        place = 0
+        position = 0
         while True:
-            quote = place
+            quote = position
             while self._spaced and text.startswith(" ", quote):
                 quote += 1
             if text.startswith('"', quote):
                 opened, pulled = self._number, list[str]()
                 try:
-                    value, text, place = self._quoted(text, quote, pulled)
-                    after = self._after.match(text, place)
+                    value, text, position = self._quoted(text, quote, pulled)
+                    after = self._after.match(text, position)
                     if after is None:
                         raise QuoteError(
                             opened, "text follows a quote that closes; inside of a field it is doubled"
@@ -476,16 +476,16 @@ class RecordReader:
                 fields.append(value)
                 if after[1] is None:
                     return fields
-                place = after.end()
+                position = after.end()
             else:
-                end = text.find(self._delimiter, place)
+                end = text.find(self._delimiter, position)
                 if end < 0:
-                    return [*fields, text[place:].rstrip("\r\n")]
-                fields.append(text[place:end])
-                place = end + 1
+                    return [*fields, text[position:].rstrip("\r\n")]
+                fields.append(text[position:end])
+                position = end + 1
 
     def _quoted(self, text: str, quote: int, pulled: list[str]) -> tuple[str, str, int]:
-        """Value of the quoted field, and the line and the place behind it; `pulled` gets all lines read."""
+        """The quoted field's value, and the line and the position behind it; `pulled` gets all lines read."""
         opened = self._number
         parts: list[str] = []
         start = seek = quote + 1

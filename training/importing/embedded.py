@@ -553,8 +553,8 @@ def _read_tables(
             if not images:
                 yield Rejection(line, "it has no image", name)
             fields = {key: row[key] for key in table.fields}
-            for place, image in enumerate(images):
-                file = f"{number}-{place}" if place else number
+            for position, image in enumerate(images):
+                file = f"{number}-{position}" if position else number
                 content = image.get("bytes") if isinstance(image, dict) else image
                 if not isinstance(content, bytes):
                     path = image.get("path") if isinstance(image, dict) else None

@@ -327,7 +327,7 @@ def _is_table(path: Path) -> bool:
         columns = read_columns(open_table(path, is_known_column))
     except DataError:
         return False
-    return not _SAYING.isdisjoint(columns.places)
+    return not _SAYING.isdisjoint(columns.indices)
 
 
 def _read_table(
@@ -346,14 +346,14 @@ def _read_table(
 
 
 def _column_of_images(table: Table, finder: PathFinder) -> int | None:
-    """Place of the only column whose first values are names of images, whatever it is called."""
+    """Index of the only column whose first values are names of images, whatever it is called."""
     rows = [row.values for row in islice(table.rows(), _LOOKED_AT) if isinstance(row, Row)]
     counts = [
         sum(finder.find(value.strip()) is not None or is_like_image(value) for value in values)
         for values in zip(*rows, strict=True)
     ]
-    places = [place for place, count in enumerate(counts) if 2 * count > len(rows)]
-    return places[0] if len(places) == 1 else None
+    indices = [index for index, count in enumerate(counts) if 2 * count > len(rows)]
+    return indices[0] if len(indices) == 1 else None
 
 
 def _list_tables(images: Path, files: FoundFiles, read: Sequence[TableReader]) -> Listing:
@@ -367,8 +367,8 @@ def _list_tables(images: Path, files: FoundFiles, read: Sequence[TableReader]) -
         notes.insert(0, f"Read {len(read):,} tables such as {first}; their paths start at their own folders.")
     values: dict[str, Values] = {}
     for rows in read:
-        for place, name in rows.columns.metadata.items():
-            values.setdefault(name, Values()).join(rows.values[place])
+        for index, name in rows.columns.metadata.items():
+            values.setdefault(name, Values()).join(rows.values[index])
     columns = {name: read_values(name, of, read[0].table.delimiter, notes) for name, of in values.items()}
     folder = images.resolve()
     names = [
@@ -387,8 +387,8 @@ def _list_tables(images: Path, files: FoundFiles, read: Sequence[TableReader]) -
     for (image, (number, of)), own in zip(known.items(), ids, strict=True):
         metadata = {
             name: columns[name].get(value, value)
-            for place, name in read[number].columns.metadata.items()
-            if (value := of.known.get(place)) is not None
+            for index, name in read[number].columns.metadata.items()
+            if (value := of.known.get(index)) is not None
         }
         report, sections = of.one("report"), _sections(of)
         sentences = sections.sentences or (report_sentences([report]) if report is not None else ())
@@ -437,7 +437,7 @@ def _to_record(
     """Make the record of an image with its id, all its texts, and metadata of columns without a meaning."""
     split = known.one("split")
     folder = PurePosixPath(image).parent.as_posix()
-    place: dict[str, MetadataValue] = {} if folder == "." else {"folder": folder}
+    own_folder: dict[str, MetadataValue] = {} if folder == "." else {"folder": folder}
     return Record(
         id=own,
         image=image,
@@ -446,7 +446,7 @@ def _to_record(
         group=known.one("group"),
         labels=tuple(known.labels),
         report=known.one("report") or _sections(known).text,
-        metadata=place | dict(metadata or {}),
+        metadata=own_folder | dict(metadata or {}),
         line=known.line,
         rows=known.rows,
     )

@@ -97,14 +97,14 @@ MONTHS: Final = {
 
 def split_unit(value: str) -> tuple[str, str] | None:
     """The number and the unit of a measure such as "12 mm" or "5%"; None for anything else."""
-    found = _MEASURE.fullmatch(value.replace("\u03bc", "\xb5"))
+    match = _MEASURE.fullmatch(value.replace("\u03bc", "\xb5"))
     if (
-        found is None
-        or found[3] not in _KNOWN_UNITS
-        or (found[3].isalpha() and len(found[3]) == 1 and not found[2])
+        match is None
+        or match[3] not in _KNOWN_UNITS
+        or (match[3].isalpha() and len(match[3]) == 1 and not match[2])
     ):
         return None
-    return found[1].strip(), found[3]
+    return match[1].strip(), match[3]
 
 
 @dataclass(frozen=True)
@@ -395,8 +395,8 @@ def _ages(name: str, counts: Mapping[str, int]) -> dict[str, int | float]:
 
 
 def _days_in(counts: Mapping[str, int], order: Order) -> dict[str, str]:
-    found = {value: _iso(value, order) for value in counts}
-    days = {value: day for value, day in found.items() if day is not None}
+    spellings = {value: _iso(value, order) for value in counts}
+    days = {value: day for value, day in spellings.items() if day is not None}
     if days:
         # Beside other spellings, days as DICOM writes them get one with them.
         dicom = (value for value in counts if is_dicom_date(value))
@@ -409,7 +409,7 @@ def _days_in(counts: Mapping[str, int], order: Order) -> dict[str, str]:
 
 def _iso(value: str, order: Order) -> str | None:
     """A day, with its time where one is written; None for anything else."""
-    time = next((found for found in _TIME.finditer(value) if found.end() == len(value)), None)
+    time = next((match for match in _TIME.finditer(value) if match.end() == len(value)), None)
     written = value if time is None else value[: time.start()]
     numbers = _numbers(written, order)
     if numbers is None:
@@ -432,16 +432,16 @@ def _iso(value: str, order: Order) -> str | None:
 
 def _numbers(value: str, order: Order) -> tuple[int, int, int] | None:
     """Year, month and day."""
-    if (found := _YEAR_FIRST.fullmatch(value)) is not None:
-        return int(found["year"]), int(found["month"]), int(found["day"])
-    if (found := _YEAR_LAST.fullmatch(value)) is not None:
-        one, two, year = int(found["one"]), int(found["two"]), int(found["year"])
-        if len(found["year"]) == 2:
+    if (match := _YEAR_FIRST.fullmatch(value)) is not None:
+        return int(match["year"]), int(match["month"]), int(match["day"])
+    if (match := _YEAR_LAST.fullmatch(value)) is not None:
+        one, two, year = int(match["one"]), int(match["two"]), int(match["year"])
+        if len(match["year"]) == 2:
             year += 2000 if year < _THIS_CENTURY else 1900
         # With points, it is the day that goes first, everywhere.
-        month_first = order == "month first" and found["mark"] != "."
+        month_first = order == "month first" and match["mark"] != "."
         return (year, one, two) if month_first else (year, two, one)
-    if (found := _WORDED.fullmatch(value)) is not None:
-        month = MONTHS.get(normal_name(found["month"] or found["month2"]))
-        return None if month is None else (int(found["year"]), month, int(found["day"] or found["day2"]))
+    if (match := _WORDED.fullmatch(value)) is not None:
+        month = MONTHS.get(normal_name(match["month"] or match["month2"]))
+        return None if month is None else (int(match["year"]), month, int(match["day"] or match["day2"]))
     return None

@@ -65,8 +65,8 @@ class PathFinder:
         path or name ahead; last the only image that has the name without its ending.
         """
         if name not in self._known:
-            found = next(filter(None, map(self._look_up, self._spellings(name))), None)
-            self._known[name] = found or self._add_ending(name)
+            path = next(filter(None, map(self._look_up, self._spellings(name))), None)
+            self._known[name] = path or self._add_ending(name)
         return self._known[name]
 
     def find_loosely(self, name: str) -> tuple[str, str] | None:
@@ -81,11 +81,11 @@ class PathFinder:
         exported = _PREFIX.sub("", local or plain)
         for difference, written in ((_CASE, name), (_QUOTES, plain), (_PREFIXES, exported)):
             paths = [_fold(path) for path in self._spellings(written)]
-            found = {file for path in paths for file in self._by_folded_name.get(path.rpartition("/")[2], ())}
-            alike = {file for file in found if _fold(file) in paths}
+            files = {file for path in paths for file in self._by_folded_name.get(path.rpartition("/")[2], ())}
+            alike = {file for file in files if _fold(file) in paths}
             if difference == _PREFIXES and exported != plain and not alike:
                 # The folders are those of its storage.
-                alike = found
+                alike = files
             if alike:
                 return (alike.pop(), difference) if len(alike) == 1 else None
         return None
@@ -200,8 +200,8 @@ class PathFinder:
         if is_like_image(name):
             return None
         spelled = map(_composed, self._spellings(name))
-        found = next((self._without_ending[path] for path in spelled if path in self._without_ending), [])
-        return found[0] if len(found) == 1 else None
+        images = next((self._without_ending[path] for path in spelled if path in self._without_ending), [])
+        return images[0] if len(images) == 1 else None
 
     def _match(self, path: str) -> tuple[str, str] | None:
         """Split a path and that of the only image with the longest end in common where they differ."""

@@ -4,6 +4,7 @@ import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -184,7 +185,8 @@ def test_a_jpeg_cut_within_its_header_or_behind_a_thumbnail_is_named(tmp_path: P
 
 
 def test_whole_files_are_no_doubt_and_bytes_behind_the_picture_none(tmp_path: Path) -> None:
-    for name, options in {"plain": {}, "steps": {"progressive": True}}.items():
+    choices: dict[str, dict[str, Any]] = {"plain": {}, "steps": {"progressive": True}}
+    for name, options in choices.items():
         for ending in ("jpg", "png", "webp", "avif", "gif", "bmp", "tif"):
             noise().save(tmp_path / f"{name}.{ending}", **options)
     for number, behind in enumerate((b"\0" * 9000, b"\xff\xda" * 5000, b"MotionPhoto_Data" * 1000)):

@@ -61,7 +61,7 @@ def test_roles_of_columns(
     tmp_path: Path, header: str, places: dict[str, int], metadata: dict[int, str], note: str
 ) -> None:
     columns = columns_of(tmp_path, header)
-    assert (columns.places, columns.metadata) == (places, metadata)
+    assert (columns.indices, columns.metadata) == (places, metadata)
     assert columns.notes == (() if not note else (note.replace("TABLE", str(tmp_path / "t.csv")),))
 
 
@@ -111,7 +111,7 @@ def test_a_table_without_images_names_what_it_has(tmp_path: Path) -> None:
     ],
 )
 def test_names_in_other_languages_and_trades(tmp_path: Path, header: str, places: dict[str, int]) -> None:
-    assert columns_of(tmp_path, header).places == places
+    assert columns_of(tmp_path, header).indices == places
 
 
 def test_columns_of_several_texts_go_in_the_order_of_their_numbers(tmp_path: Path) -> None:
