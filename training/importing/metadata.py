@@ -16,6 +16,7 @@ from training.importing.report import Examples
 _NUMERIC: Final = 0.99
 # With fewer numbers among its values, nobody takes a column for one of numbers.
 _REMARKABLE: Final = 0.5
+_NOT_COMPARED: Final = "the column stays text, which no search compares as numbers"
 _AGE_COLUMN: Final = re.compile(r"(?i:(?:^|[^a-z])(?:age|alter)(?:$|[^a-z]))|[a-z]Age(?:$|[^a-z])")
 
 # Spaces and apostrophes stand between thousands alone.
@@ -255,22 +256,24 @@ class _Column:
             )
             self.note(f"{stay} text", others)
 
+    def note_rest(self, read: Collection[str], one: str, several: str, end: str) -> None:
+        """Say how many values are not like those that are read, and what follows from it."""
+        rest = self.total - self.values.count(read)
+        words = f"is {one}" if rest == 1 else f"are {several}"
+        self.note(f"{rest:,} of {self.total:,} {words}", self.values.without(read), f"; {end}")
+
     def numbers(self) -> Mapping[str, Scalar]:
         counts = self.values.counts
         marks = find_marks(counts, self.delimiter)
         ages = _ages(self.name, counts)
         numbers = {value: number for value in counts if (number := marks.parse(value)) is not None} | ages
         others = self.values.without(numbers)
-        known, total = self.values.count(numbers), self.total
         if not numbers or self.are_names(others):
             return {}
         numeric = self.is_most(numbers)
-        if others and known >= _REMARKABLE * total:
-            kept = (
-                "it stays a text" if numeric else "the column stays text, which no search compares as numbers"
-            )
-            verb = "is no number" if total - known == 1 else "are no numbers"
-            self.note(f"{total - known:,} of {total:,} {verb}", others, f"; {kept}")
+        if others and self.values.count(numbers) >= _REMARKABLE * self.total:
+            end = "it stays a text" if numeric else _NOT_COMPARED
+            self.note_rest(numbers, "no number", "no numbers", end)
         if not numeric:
             return {}
         if ages:
@@ -308,13 +311,8 @@ class _Column:
         of_unit = {value: text for value, (text, own) in split.items() if own == unit}
         if count < _NUMERIC * total:
             first = next(iter(of_unit))
-            verb = "is" if total - count == 1 else "are"
-            self.note(
-                f"{total - count:,} of {total:,} {verb} not in {unit!r} as {first!r} on line "
-                f"{values.lines[first]}",
-                values.without(of_unit),
-                "; the column stays text, which no search compares as numbers",
-            )
+            words = f"not in {unit!r} as {first!r} on line {values.lines[first]}"
+            self.note_rest(of_unit, words, words, _NOT_COMPARED)
             return {}
         bare = Values()
         for value, text in of_unit.items():
@@ -342,13 +340,10 @@ class _Column:
         fitting = [days for days in orders if self.is_most(days)]
         short = [value for value in counts if _SHORT_YEAR.fullmatch(value)]
         if not fitting:
-            most, total = max(orders, key=len), self.total
-            known = self.values.count(most)
-            if not most or known < _REMARKABLE * total:
+            most = max(orders, key=len)
+            if not most or self.values.count(most) < _REMARKABLE * self.total:
                 return None
-            verb = "is no day" if total - known == 1 else "are no days"
-            end = "; the column stays text, which no range of dates finds"
-            self.note(f"{total - known:,} of {total:,} {verb}", self.values.without(most), end)
+            self.note_rest(most, "no day", "no days", "the column stays text, which no range of dates finds")
             return {}
         if short and not self.are_days(short):
             self.note(

@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -62,21 +61,6 @@ def test_a_table_says_what_images_show(tmp_path: Path) -> None:
     assert dict(second.metadata) == {
         "folder": "beach", "year": 2020.5, "place": "Rimini", "film": "12", **numbers,
     }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_images_without_a_split_are_drawn_by_group(tmp_path: Path) -> None:
-    names = [f"{number}.jpg" for number in range(1000)]
-    touch(tmp_path, *names)
-    lines = "".join(f"{name},{number // 2}\n" for number, name in enumerate(names))
-    write(tmp_path, "t.csv", f"image,group\n{lines}")
-    imported("folder", tmp_path, table=tmp_path / "t.csv")
-    records = read_manifest(tmp_path).records
-    assert all(first.split == second.split for first, second in zip(records[::2], records[1::2], strict=True))
-    counts = Counter(record.split for record in records)
-    assert counts["train"] > 700
-    assert 50 < counts["val"] < 150
-    assert 50 < counts["test"] < 150
 
 
 def test_tables_of_an_image_folder_are_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

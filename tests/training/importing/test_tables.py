@@ -31,7 +31,7 @@ def columns_of(folder: Path, header: str) -> Columns:
 
 
 @pytest.mark.parametrize(
-    ("header", "places", "metadata", "note"),
+    ("header", "indices", "metadata", "note"),
     [
         ("Image , TEXT, Split,place ", {"image": 0, "text": 1, "split": 2}, {3: "place"}, ""),
         (
@@ -58,22 +58,15 @@ def columns_of(folder: Path, header: str) -> Columns:
     ],
 )
 def test_roles_of_columns(
-    tmp_path: Path, header: str, places: dict[str, int], metadata: dict[int, str], note: str
+    tmp_path: Path, header: str, indices: dict[str, int], metadata: dict[int, str], note: str
 ) -> None:
     columns = columns_of(tmp_path, header)
-    assert (columns.indices, columns.metadata) == (places, metadata)
+    assert (columns.indices, columns.metadata) == (indices, metadata)
     assert columns.notes == (() if not note else (note.replace("TABLE", str(tmp_path / "t.csv")),))
 
 
-def test_a_table_without_images_names_what_it_has(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"has no column 'image' .*; its first line has 'age', 'place'\. Name"
-    ):
-        columns_of(tmp_path, "age,place")
-
-
 @pytest.mark.parametrize(
-    ("header", "places"),
+    ("header", "indices"),
     [
         ("Bildname;Beurteilung;Schlagw\xf6rter", {"image": 0, "report": 1, "labels": 2}),
         ("Foto;Diagnose", {"image": 0, "report": 1}),
@@ -110,8 +103,8 @@ def test_a_table_without_images_names_what_it_has(tmp_path: Path) -> None:
         ("Imagem;Achados;Impressão", {"image": 0, "findings": 1, "impression": 2}),
     ],
 )
-def test_names_in_other_languages_and_trades(tmp_path: Path, header: str, places: dict[str, int]) -> None:
-    assert columns_of(tmp_path, header).indices == places
+def test_names_in_other_languages_and_trades(tmp_path: Path, header: str, indices: dict[str, int]) -> None:
+    assert columns_of(tmp_path, header).indices == indices
 
 
 def test_columns_of_several_texts_go_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -255,6 +248,11 @@ CASES = {
     "Excel's line ahead": Case(
         "sep=;\rimage;text\r1.jpg;a dog\r",
         {"1.jpg": ("a dog",)},
+    ),
+    "a field of any length": Case(
+        f'image,text\n1.jpg,"{"word " * 40_000}"\n2.jpg,a lake\n,\n3.jpg\n',
+        {"1.jpg": ("word " * 39_999 + "word",), "2.jpg": ("a lake",)},
+        [(5, "it has 1 field where the header has 2")],
     ),
     "images alone": Case(
         "image\n1.jpg\n2.jpg\n",
@@ -475,6 +473,7 @@ def test_tables_from_the_field(folder: Path, name: str) -> None:
         ("image,text\n", "has no rows below its header"),
         ("1.jpg,a dog\n2.jpg,a lake\n", "begins with the image '1.jpg'; put a line with the names"),
         ("a;b;text\n1.jpg;2.jpg;x\n3.jpg;4.jpg;y\n", "no column 'image'"),
+        ("age,size\n5,6\n", "(or such as 'file_name', 'path'); its first line has 'age', 'size'. Name"),
         (
             "<!DOCTYPE html>\n<p>image,text</p>\n",
             "t.csv is HTML or XML, not a table; save the table itself as",
@@ -489,31 +488,6 @@ def test_tables_that_cannot_be_read(folder: Path, table: str | bytes, reason: st
     with pytest.raises(DataError) as raised:
         import_table(folder, table)
     assert reason in str(raised.value)
-
-
-def test_every_broken_row_is_named_before_the_run_ends(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"2 of 3 lines, more than the share of 0\.01") as raised:
-        import_table(folder, "image,caption\n1.jpg,a\n2.jpg\n/data/7.jpg,b\n", max_rejected=0.01)
-    assert raised.value.__notes__ == [
-        "Line 3: it has 1 field where the header has 2.",
-        f"Line 4: there is no image '/data/7.jpg' in {folder}.",
-        "Took column 'caption' for text.",
-        f"1 row names its image by a path that begins with '/data/', which is not in {folder} (line 4): give "
-        "the folder that has the images with --images.",
-    ]
-    assert not (folder / "manifest.jsonl").exists()
-
-
-def test_a_field_of_any_length_and_rows_and_files_that_are_counted(folder: Path) -> None:
-    table = f'image,text\n1.jpg,"{"word " * 40_000}"\n2.jpg,a lake\n,\n3.jpg\n'
-    report, records = import_table(folder, table)
-    assert len(records[0].texts[0]) == 199_999
-    assert report.sentences()[:4] == [
-        f"Found 4 rows in {folder.parent / 't.csv'}: 0 taken, 2 listed, 1 refused, 1 left out.",
-        "Left out: rows without any value: 1.",
-        f"Found 6 files in {folder}: 0 taken, 2 listed, 0 refused, 4 left out.",
-        "Left out: images without a row that can be used: 4.",
-    ]
 
 
 def test_two_values_for_one_image_are_named_by_line(folder: Path) -> None:
