@@ -67,40 +67,31 @@ class ImageFiles:
 
     Attributes:
         paths: All paths, as a `Listing` takes them to count the images that no line names.
+        by_name: The paths by the name of the file.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.paths = image_paths(folder)
-        self._by_name: dict[str, list[str]] = {}
+        self.by_name: dict[str, list[str]] = {}
         for path in self.paths:
-            self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
-
-    def find(self, name: str, folder: str = "") -> str | None:
-        """Path of the image of this name, in a folder of this name where there is one; None without one.
-
-        Of several, none is taken unless all are the same file, as some downloads hold everything twice.
-        """
-        paths = self._by_name.get(name, [])
-        inside = [path for path in paths if folder and f"/{path}".endswith(f"/{folder}/{name}")]
-        chosen = inside or paths
-        if not all(self._same(chosen[0], other) for other in chosen[1:]):
-            return None
-        return chosen[0] if chosen else None
+            self.by_name.setdefault(path.rpartition("/")[2], []).append(path)
 
     def need(self, name: str, folder: str = "") -> str:
-        """Like `find`, for an image that a row needs.
+        """Path of the image of this name, in a folder of this name where there is one.
+
+        Of several, none is taken unless all are the same file, as some downloads hold everything twice.
 
         Raises:
             LineError: There is none to take.
         """
-        path = self.find(name, folder)
-        if path is None:
-            paths = self._by_name.get(name, [])
-            if not paths:
-                raise LineError(f"there is no image {name!r}")
+        paths = self.by_name.get(name, [])
+        chosen = [path for path in paths if folder and f"/{path}".endswith(f"/{folder}/{name}")] or paths
+        if not chosen:
+            raise LineError(f"there is no image {name!r}")
+        if not all(self._same(chosen[0], other) for other in chosen[1:]):
             raise LineError(f"there are {len(paths):,} images {name!r}: {', '.join(paths[:3])}")
-        return path
+        return chosen[0]
 
     def _same(self, one: str, other: str) -> bool:
         try:

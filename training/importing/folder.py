@@ -103,7 +103,7 @@ FOLDER: Final = Layout(
 
 
 def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listing:
-    paths, texts = files.images(), _find_texts(files.reasons)
+    paths, (texts, second_texts) = files.images(), _find_texts(files.reasons)
     lone = {
         text: of
         for text, of in _find_lone_texts(files.reasons, set(texts.values())).items()
@@ -143,7 +143,12 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
             f"Took the texts of {len(texts):,} {'image' if len(texts) == 1 else 'images'} from files of the "
             f"same name, such as {texts[first]!r} for {first!r}."
         )
-        notes += _name_second_texts(files.reasons, texts)
+        examples = Examples()
+        for path, image in second_texts.items():
+            examples.note(f"{path!r} next to {texts[image]!r}")
+        if second_texts:
+            times = examples.times("text is", "texts are")
+            notes.append(f"{times} not read, since the image has another: {examples}.")
     if studies:
         first, count = min(studies), len(set(studies.values()))
         notes.append(
@@ -189,22 +194,30 @@ def _texts_in(reasons: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield path, path[: -len(suffix)]
 
 
-def _find_texts(reasons: Mapping[str, str]) -> dict[str, str]:
-    """The file with the text of each image that has one: 1.txt, or 1.jpg.txt, for 1.jpg.
+def _find_texts(reasons: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The text of each image that has one, such as 1.txt or 1.jpg.txt for 1.jpg; the images of others.
 
-    Where no image has one of its path, a name that one image and one text have tells it, as of images/1.jpg
-    and reports/1.txt, if this is so of most texts.
-
-    Args:
-        reasons: All files of a folder, with the reason why one is no image, or "" for an image.
+    Of several texts whose names differ by case, an image has the one with its own. Where no image has a text
+    of its path, a name that one image and one text have tells it, as of images/1.jpg and reports/1.txt, if
+    this is so of most texts.
     """
     texts: dict[str, list[str]] = {}
     for path, name in _texts_in(reasons):
         texts.setdefault(_key(name), []).append(path)
-    images = [path for path, reason in reasons.items() if not reason] if texts else []
-    of_images = {image: text for image in images if (text := _text_of(image, texts)) is not None}
-    if of_images or not texts:
-        return of_images
+    images = sorted(path for path, reason in reasons.items() if not reason) if texts else []
+    chosen: dict[str, str] = {}
+    candidates: dict[str, str] = {}
+    for image in images:
+        stem = image.removesuffix(PurePosixPath(image).suffix)
+        named = [paths for name in (image, stem) if (paths := texts.get(_key(name)))]
+        first = named[0] if named else []
+        exact = [path for path in first if path.startswith(stem)]
+        if exact or len(first) == 1:
+            chosen[image] = (exact or first)[0]
+            candidates |= {path: image for paths in named for path in paths}
+    if chosen or not texts:
+        used = set(chosen.values())
+        return chosen, {path: image for path, image in candidates.items() if path not in used}
     names = Counter(_key(PurePosixPath(image).stem) for image in images)
     counts = Counter(key.rpartition("/")[2] for key in texts)
     by_name = {
@@ -215,35 +228,12 @@ def _find_texts(reasons: Mapping[str, str]) -> dict[str, str]:
     for image in images:
         name = _key(PurePosixPath(image).stem)
         if names[name] == 1 and name in by_name:
-            of_images[image] = by_name[name]
-    return of_images if 2 * len(of_images) > len(texts) else {}
-
-
-def _text_of(image: str, texts: Mapping[str, list[str]]) -> str | None:
-    """The text of an image; of several whose names differ by case, the one with its own."""
-    names = image, image.removesuffix(PurePosixPath(image).suffix)
-    paths = next((paths for name in names if (paths := texts.get(_key(name)))), [])
-    exact = [path for path in paths if path.startswith(names[1])]
-    return next(iter(exact or (paths if len(paths) == 1 else ())), None)
+            chosen[image] = by_name[name]
+    return (chosen if 2 * len(chosen) > len(texts) else {}), {}
 
 
 def _key(path: str) -> str:
     return unicodedata.normalize("NFC", path).casefold()
-
-
-def _name_second_texts(reasons: Mapping[str, str], texts: Mapping[str, str]) -> Iterator[str]:
-    """Name the texts of images that have another one: 1.caption with 1.txt, or one whose case differs."""
-    images = {
-        _key(name): image for image in texts for name in (image, str(PurePosixPath(image).with_suffix("")))
-    }
-    used, examples = set(texts.values()), Examples()
-    for path, reason in reasons.items():
-        suffix = PurePosixPath(path).suffix.lower()
-        image = images.get(_key(path[: -len(suffix)])) if suffix in _ENDINGS and reason else None
-        if image is not None and path not in used:
-            examples.note(f"{path!r} next to {texts[image]!r}")
-    if examples.count:
-        yield f"{examples.times('text is', 'texts are')} not read, since the image has another: {examples}."
 
 
 def _find_lone_texts(reasons: Mapping[str, str], used: Collection[str]) -> dict[str, list[str]]:

@@ -406,8 +406,8 @@ def _list_open_i(folder: Path, files: ImageFiles) -> Listing:
                     yield Rejection(number, study, path.name)
                     continue
                 try:
-                    candidates = filter(None, (files.find(name + suffix) for suffix in _OPEN_I_SUFFIXES))
-                    image = next(candidates, None) or files.need(f"{name}.png")
+                    names = [name + suffix for suffix in _OPEN_I_SUFFIXES]
+                    image = files.need(next((own for own in names if own in files.by_name), names[0]))
                 except LineError as error:
                     yield Rejection(number, str(error), path.name)
                 else:
