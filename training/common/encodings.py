@@ -185,12 +185,12 @@ def _not_utf8(name: str, content: bytes, position: int, *, offered: bool) -> str
     guesses = likely_encodings(_some_lines(line for _, line in wrong))
     start = _LINE_END.split(content[max(0, position - _GUESSED // 2) : position])[-1]
     rest = _LINE_END.split(content[position : position + _GUESSED], maxsplit=1)[0]
-    # The position of the first wrong byte as it reads in each encoding.
-    shown = [
-        (start.decode(one.name, "ignore")[-_SAMPLE:] + rest.decode(one.name, "ignore")[:_SAMPLE]).strip()
-        for one in guesses
-    ]
-    readings = [f"{guess.title}: {text!r}" for guess, text in zip(guesses, shown, strict=True)]
+
+    def shown(code: str) -> str:
+        """What is around the first wrong byte."""
+        return (start.decode(code, "ignore")[-_SAMPLE:] + rest.decode(code, "ignore")[:_SAMPLE]).strip()
+
+    readings = [f"{one.title}: {shown(one.name)!r}" for one in guesses]
     reads = f"; it reads as {_either(readings)}" if readings else ""
     if right and not (guesses and reads_by_chance([line for _, line in right], guesses[0].name)):
         fewer = min(wrong, right, key=len)
@@ -201,15 +201,10 @@ def _not_utf8(name: str, content: bytes, position: int, *, offered: bool) -> str
         )
     if not guesses:
         return f"{sentence}; convert the file to UTF-8{' or give its `--encoding`' if offered else ''}."
-    first = guesses[0].name
-    if len(guesses) == 1:
-        option = f" or give `--encoding {first.lower()}`" if offered else ""
-        return f"{sentence}{reads}. Convert the file with `iconv -f {first.upper()} -t UTF-8`{option}."
+    code = guesses[0].name.upper() if len(guesses) == 1 else "ENCODING"
     options = _either([f"`--encoding {guess.name.lower()}`" for guess in guesses])
-    convert = "onvert the file with `iconv -f ENCODING -t UTF-8`"
-    if not offered:
-        return f"{sentence}{reads}. C{convert} and the one that reads right."
-    return f"{sentence}{reads}. Give the one that reads right, {options}, or c{convert}."
+    convert = f"Convert the file with `iconv -f {code} -t UTF-8`{f' or give {options}' if offered else ''}"
+    return f"{sentence}{reads}. {convert}{', by the one that reads right' if len(guesses) > 1 else ''}."
 
 
 def _some_lines(lines: Iterable[bytes]) -> bytes:
