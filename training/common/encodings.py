@@ -337,7 +337,7 @@ def reads_by_chance(lines: Sequence[bytes], name: str) -> bool:
 
     Args:
         lines: With bytes beyond ASCII, all valid UTF-8.
-        name: Of the encoding that other lines of the file are in.
+        name: The encoding of the other lines of the file.
     """
     several = any(len(_SEQUENCE.findall(line)) >= _SURE for line in lines)
     single = any(name == other for other, *_ in _SINGLE)

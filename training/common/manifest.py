@@ -157,6 +157,6 @@ class _KnownLines:
             if split != record.split:
                 raise LineError(
                     f"the group {record.group!r} is in {split!r} since line {line} "
-                    f"and cannot be in {record.split!r} too"
+                    f"and cannot also be in {record.split!r}"
                 )
         self._ids[record.id] = record.line

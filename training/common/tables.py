@@ -25,7 +25,7 @@ _SPACED: Final = (",", ";")
 _SEPARATOR_LINE: Final = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?[,;|\t]*\s*', re.IGNORECASE)
 # A line of the files of captions of Flickr8k and Flickr30k, which have no header and no quotes.
 _CAPTION: Final = re.compile(r"\s*(?P<image>[^\t]+)#[0-9]+\t(?P<text>[^\t]*)")
-# Of the beginning of a file that was put behind another, and of pages of the web.
+# A byte order mark is inside a file that was put behind another; web pages have zero-width spaces.
 _MARKS_AND_SPACES: Final = "\ufeff\u200b \t\r\n"
 _HEAD_LINES: Final = 50
 _EMPTY_ROW: Final = "rows without any value"

@@ -37,7 +37,7 @@ _START_S: Final = 120.0
 _EXIT_S: Final = 5.0
 # A process that is stopped at two looks in a row is killed.
 _LOOK_S: Final = 0.75
-# Of a process's own timer, and of a limit that its user has set.
+# The signals of a process's own timer and of a limit that its user has set.
 _OUT_OF_CPU: Final = (signal.SIGPROF, signal.SIGXCPU)
 # Letters of the system for a process that a signal or a debugger has stopped.
 _STOPPED: Final = ("T", "t")

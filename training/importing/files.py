@@ -159,7 +159,7 @@ def find_files(folder: Path) -> FoundFiles:
 
 
 def refuse_file(path: Path) -> None:
-    """Refuse a file, such as an archive, in place of a folder.
+    """Refuse a file, such as an archive, instead of a folder.
 
     Raises:
         DataError: It is a file.

@@ -66,7 +66,7 @@ _WORDED: Final = re.compile(
     r"(?P<month>[^\W\d_]{3,12})\.?|(?P<month2>[^\W\d_]{3,12})\.?\s+(?P<day2>\d{1,2})(?:st|nd|rd|th)?),?[\s-]*"
     r"(?:del? )?(?P<year>\d{4})"
 )
-# Of years with two digits, those below are of this century, as in Excel.
+# Two-digit years below this one are in this century, as in Excel.
 _THIS_CENTURY: Final = 30
 # Three small numbers between points are the version of a program where nothing else speaks for days.
 _NAMED_DAYS: Final = re.compile(
@@ -393,7 +393,7 @@ def _days_in(counts: Mapping[str, int], order: Order) -> dict[str, str]:
     spellings = {value: _iso(value, order) for value in counts}
     days = {value: day for value, day in spellings.items() if day is not None}
     if days:
-        # Beside other spellings, days as DICOM writes them get one with them.
+        # Next to other spellings, days as DICOM writes them are stored in the same form.
         dicom = (value for value in counts if is_dicom_date(value))
         days |= {value: f"{value[:4]}-{value[4:6]}-{value[6:]}" for value in dicom}
     # A column of days exported with the time of midnight.

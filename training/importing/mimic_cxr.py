@@ -232,7 +232,7 @@ def _report_files(folder: Path, encoding: str | None) -> _Reports:
 
 
 def _find_reports(source: Path) -> Path | None:
-    """The folder with p10 to p19 in `source`, if reports lie in it; else `source`, if any lie below."""
+    """The folder with p10 to p19 in `source`, if it has reports; otherwise `source`, if any are below."""
     for inside in _FOLDERS:
         folder = source / inside
         if next(folder.glob("p[0-9][0-9]/p*/s*.txt"), None) is not None:

@@ -60,7 +60,7 @@ def test_every_problem_is_named_with_its_line(tmp_path: Path) -> None:
     assert [(item.line, item.reason) for item in manifest.rejections.items] == [
         (2, "it is not JSON: expecting property name enclosed in double quotes (column 2)"),
         (3, "the id 'a' is on line 1 already"),
-        (4, "the group 'p1' is in 'train' since line 1 and cannot be in 'test' too"),
+        (4, "the group 'p1' is in 'train' since line 1 and cannot also be in 'test'"),
         (5, "there is no image 'images/c.jpg'"),
         (7, "there is no audio file 'sounds/e.wav'"),
         (8, "there is no audio file 'sounds'"),
