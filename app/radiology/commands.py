@@ -302,9 +302,9 @@ def _bring(
             if isinstance(read, LeftOutFile):
                 left_out[read.reason] += 1
             elif isinstance(read.report, ReportError):
-                refused.append(f"{read.place}: {read.report}.")
+                refused.append(f"{read.location}: {read.report}.")
             else:
-                yield read.place, read.report
+                yield read.location, read.report
 
     readable = usable()
     while part := list(islice(readable, _AT_ONCE)):

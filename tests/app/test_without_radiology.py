@@ -29,7 +29,7 @@ RADIOLOGY: Final = (
         if path.stem not in _REGISTERS
     ),
     *("app.decoding.films", "training.imaging.dicom", "training.clinical.dicom"),
-    *("training.importing.dicom", "training.importing.dicom_files", "training.importing.reports"),
+    *("training.importing.dicom", "training.importing.reports"),
     *("training.clinical.reports.hl7", "training.clinical.reports.fhir"),
     *("training.clinical.reports.structured", "training.clinical.reports.study_report"),
     "pydicom",

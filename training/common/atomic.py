@@ -46,10 +46,8 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
     Everything in it is flushed to the disk before the rename; after an error nothing is left.
 
-    Args:
-        path: Name of the finished folder.
-        replace: Put it in the place of a folder that is there. Both are whole at any moment; a power cut
-            between the two renames leaves both next to `path`.
+    With `replace` it takes the place of a folder that is there. Both are whole at any moment; a power cut
+    between the two renames leaves both next to `path`.
 
     Raises:
         FileExistsError: `path` exists already, is not an empty folder, and is not to be replaced.

@@ -12,7 +12,7 @@ _LARGEST_INT = 2**31 - 1
 _TOP_PAD_BYTES = 64 * 2**20
 # Decoding of the largest image takes some 200 MB.
 _MOST_DECODERS = 16
-# Of NVIDIA and of AMD, and of a GPU in WSL.
+# Device files of GPUs by NVIDIA and AMD, and of a GPU in WSL.
 _GPU_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 
 

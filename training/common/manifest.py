@@ -25,7 +25,6 @@ class ManifestLines:
     """All lines of a manifest's file, whichever of them are used.
 
     Attributes:
-        count: Number of lines that are not empty.
         ids: Ids that they give, also those of lines that cannot be used.
         unusable: Ids that only lines which cannot be used give.
         unnamed: Number of lines without an id that can be read.
@@ -158,6 +157,6 @@ class _KnownLines:
             if split != record.split:
                 raise LineError(
                     f"the group {record.group!r} is in {split!r} since line {line} "
-                    f"and cannot be in {record.split!r} too"
+                    f"and cannot also be in {record.split!r}"
                 )
         self._ids[record.id] = record.line

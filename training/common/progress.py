@@ -72,11 +72,8 @@ def progress_bar(
 
     A file that RECOQUEST_PROGRESS names also has the bar's state, a few times a second.
 
-    Args:
-        description: Name of the work, shown before the bar.
-        total: Number of items; None when unknown.
-        done: Items that an earlier run has finished already.
-        shown: False keeps quiet.
+    `description` is shown before the bar, `done` items are finished from an earlier run, and `total` is None
+    when it is unknown.
     """
     columns = (
         *(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),

@@ -27,7 +27,6 @@ class OwnField(NamedTuple):
     """A field of every image that filters can name, and no metadata of a manifest.
 
     Attributes:
-        name: Name of the field.
         set_by: The "record" has it as a key; or decoding the "picture" gives it, a flag.
         column: Column of the catalogue's images that has its one text; None: the values are attributes.
     """
@@ -167,8 +166,8 @@ def _parse_object(known: object, number: int) -> Record:
     if (group := known.get("group")) is not None:
         _check_bytes(_string(group, "group"), "group", MOST_VALUE_BYTES)
     labels = _strings(known.get("labels"), "labels")
-    for place, label in enumerate(labels):
-        _check_bytes(label, f"labels[{place}]", MOST_VALUE_BYTES)
+    for index, label in enumerate(labels):
+        _check_bytes(label, f"labels[{index}]", MOST_VALUE_BYTES)
     if (report := known.get("report")) is not None:
         _string(report, "report")
     metadata = _metadata(known.get("metadata"))
@@ -216,8 +215,8 @@ def _strings(value: object, name: str) -> tuple[str, ...]:
         return ()
     if not isinstance(value, list):
         raise LineError(f"{name!r} must be a list of strings")
-    for place, item in enumerate(value):
-        _string(item, f"{name}[{place}]")
+    for index, item in enumerate(value):
+        _string(item, f"{name}[{index}]")
     return tuple(value)
 
 

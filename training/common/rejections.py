@@ -36,7 +36,6 @@ class LeftOut:
 
     Attributes:
         reason: Names the items and the reason, such as ".heic files: convert them to JPEG".
-        count: Number of them.
     """
 
     reason: str
@@ -107,7 +106,7 @@ class Rejections:
         share = len(self) / max(1, self._total)
         if self._before is None:
             return share
-        # Of what was not left out before, a run may go through a part, such as one split.
+        # The later run may go through a part of what is left, such as one split.
         return self._before.share + (1 - self._before.share) * share
 
     def __len__(self) -> int:

@@ -37,7 +37,7 @@ _START_S: Final = 120.0
 _EXIT_S: Final = 5.0
 # A process that is stopped at two looks in a row is killed.
 _LOOK_S: Final = 0.75
-# Of a process's own timer, and of a limit that its user has set.
+# The signals of a process's own timer and of a limit that its user has set.
 _OUT_OF_CPU: Final = (signal.SIGPROF, signal.SIGXCPU)
 # Letters of the system for a process that a signal or a debugger has stopped.
 _STOPPED: Final = ("T", "t")
@@ -106,43 +106,42 @@ def receive(connection: socket.socket, max_bytes: int, until: float | None = Non
         OSError: The connection is broken; a TimeoutError when it is too late.
     """
     start = bytearray(_MAX_START_BYTES)
-    place = _fill(connection, start, 0, _LENGTHS.size, until)
+    filled = _fill(connection, start, 0, _LENGTHS.size, until)
     header_bytes, body_bytes = _LENGTHS.unpack_from(start)
     end = _LENGTHS.size + header_bytes
     if end > _MAX_START_BYTES or body_bytes > max_bytes:
         raise BrokenMessageError
-    place = _fill(connection, start, place, end, until)
+    filled = _fill(connection, start, filled, end, until)
     try:
         header = json.loads(start[_LENGTHS.size : end])
     except (ValueError, RecursionError) as error:
         raise BrokenMessageError from error
-    if not isinstance(header, dict) or place - end > body_bytes:
+    if not isinstance(header, dict) or filled - end > body_bytes:
         raise BrokenMessageError
     body = bytearray(body_bytes)
     # What has come with the header.
-    body[: place - end] = start[end:place]
-    _fill(connection, body, place - end, body_bytes, until)
+    body[: filled - end] = start[end:filled]
+    _fill(connection, body, filled - end, body_bytes, until)
     return header, body
 
 
-def _fill(connection: socket.socket, content: bytearray, place: int, least: int, until: float | None) -> int:
-    """Read from `place` on until `least` bytes are there, or more; return how many are."""
+def _fill(connection: socket.socket, content: bytearray, filled: int, least: int, until: float | None) -> int:
+    """Read from `filled` on until `least` bytes are there, or more; return how many are."""
     view = memoryview(content)
-    while place < least:
+    while filled < least:
         if until is not None:
             # A timeout once set would count anew for each part that comes.
             connection.settimeout(max(0.001, until - time.monotonic()))
-        if not (got := connection.recv_into(view[place : place + _PART_BYTES])):
+        if not (got := connection.recv_into(view[filled : filled + _PART_BYTES])):
             raise BrokenMessageError
-        place += got
-    return place
+        filled += got
+    return filled
 
 
 class Worker:
     """One process; a thread at a time may ask it, and any thread may kill it.
 
     Args:
-        pid: Its number in the system.
         handle: Its pidfd, which a later process with the same number does not share.
         connection: Socket to it. Its first message has the outcome `ready`, or else a `reason`.
         status: Returns its exit code, once it has ended.

@@ -77,15 +77,15 @@ def _entries(file: Path, key: str, hint: str) -> Iterator[tuple[int, Any]]:
     start = re.search(rf'"{re.escape(key)}"\s*:\s*\[', text)
     if start is None:
         raise DataError(f'{file} has no list "{key}"; {hint}')
-    decoder, place, number = json.JSONDecoder(), start.end(), 0
+    decoder, position, number = json.JSONDecoder(), start.end(), 0
     while True:
-        gap = _BETWEEN.match(text, place)
-        place = gap.end() if gap else place
-        if text[place : place + 1] == "]":
+        gap = _BETWEEN.match(text, position)
+        position = gap.end() if gap else position
+        if text[position : position + 1] == "]":
             return
         number += 1
         try:
-            entry, place = decoder.raw_decode(text, place)
+            entry, position = decoder.raw_decode(text, position)
         except (json.JSONDecodeError, RecursionError) as error:
             raise DataError(f"{file} is damaged at {key.removesuffix('s')} {number}: {error}.") from error
         yield number, entry
@@ -151,9 +151,9 @@ COCO: Final = Layout("coco", "MS-COCO's captions_*.json", list_coco)
 
 
 def _coco_folder(root: Path, name: str) -> str | None:
-    for place in (name, f"images/{name}"):
-        if (root / place).is_dir():
-            return place
+    for folder in (name, f"images/{name}"):
+        if (root / folder).is_dir():
+            return folder
     return "" if root.name == name else None
 
 

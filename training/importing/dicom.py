@@ -1,5 +1,8 @@
 """Films from DICOM files: de-identified copies, and the quarantine; names of files are kept nowhere.
 
+A source is a file, a folder, a zip archive, or a medium, whose DICOMDIR names its files (PS3.10, chapter 8;
+PS3.3, annex F).
+
 Run as a module it is a process that examines files: one that a file ends, or that takes too long, costs that
 file alone.
 """
@@ -7,23 +10,32 @@ file alone.
 import csv
 import hashlib
 import io
+import itertools
+import lzma
 import os
+import stat
 import sys
+import zipfile
+import zlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from pydicom import dcmread
+
 from training.clinical.dicom.attributes import (
     MODALITIES,
     UNREADABLE,
+    items_of,
     read_attributes,
     silence_pydicom,
     uid_of,
+    values_of,
 )
 from training.clinical.dicom.films import group_of, look_at, with_uid, write_films
 from training.clinical.dicom.objects import DIRECTORY, kind_of, read_object
@@ -31,8 +43,9 @@ from training.common.atomic import atomic_file
 from training.common.errors import DataError, ImageError
 from training.common.record import MetadataValue, Record
 from training.common.rejections import LeftOut, Rejection
+from training.imaging.dicom.elements import open_file
 from training.imaging.dicom.picture import open_dicom
-from training.imaging.formats import is_dicom
+from training.imaging.formats import SIGNATURE_BYTES, is_dicom
 from training.imaging.images import ImageLimits
 from training.imaging.processes.pool import (
     Answer,
@@ -44,7 +57,6 @@ from training.imaging.processes.pool import (
     Task,
 )
 from training.imaging.processes.worker import TaskAnswer, serve
-from training.importing.dicom_files import Place, SourceFiles, find_places, read_place
 from training.importing.layouts import Layout, Source
 from training.importing.listing import Listing
 
@@ -67,21 +79,216 @@ _DEADLINE_S: Final = 900.0
 _WAITING: Final = 4
 _ANSWER_BYTES: Final = 1 << 24
 
+_MOST_FILES: Final = 2_000_000
+_DIRECTORY_BYTES: Final = 256 << 20
+_INFLATED_BYTES: Final = 1 << 30
+# An archive of films inflates to a few times its size.
+_LARGEST_RATIO: Final = 200
+_SMALL_ARCHIVE: Final = 1 << 30
+_DIRECTORY_NAME: Final = "DICOMDIR"
+_MOST_PARTS: Final = 8
+_ENDINGS: Final = (".DCM", ".DICOM", ".DIC", ".IMA")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of a source.
+
+    Attributes:
+        number: Its number in the order of the source, from 1.
+        member: Number of the archive's member, from 0; None for a file of its own.
+    """
+
+    number: int
+    path: Path
+    member: int | None = None
+
+
+@dataclass(frozen=True)
+class SourceFiles:
+    """The files of a source.
+
+    Attributes:
+        refused: Files that are named and not there.
+        left_out: Number of files that are passed over, for each reason.
+    """
+
+    files: Sequence[SourceFile]
+    order: str
+    refused: Sequence[Rejection] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+def find_source_files(source: Path) -> SourceFiles:
+    """List the files of a source; no content but that of a DICOMDIR is read.
+
+    Raises:
+        DataError: It is not there, cannot be read, or is an archive over the limits.
+    """
+    try:
+        if source.is_dir():
+            entries = sorted(source.iterdir())
+            directory = next((path for path in entries if path.name.upper() == _DIRECTORY_NAME), None)
+            return _in_folder(source) if directory is None else _on_medium(directory)
+        if not source.is_file():
+            raise DataError("The source of the import is not there; give a file, a folder or a zip archive.")
+        if source.name.upper() == _DIRECTORY_NAME:
+            return _on_medium(source)
+        with source.open("rb") as file:
+            is_archive = zipfile.is_zipfile(source) and not is_dicom(file.read(SIGNATURE_BYTES))
+        return _in_archive(source) if is_archive else SourceFiles([SourceFile(1, source)], "1 is the source")
+    except OSError as error:
+        raise DataError(f"The source of the import cannot be read: {error.strerror}.") from None
+
+
+def read_source_file(file: SourceFile, max_bytes: int) -> bytes:
+    """Return the bytes of a file, at most one more than the limit.
+
+    Raises:
+        ImageError: It cannot be read; its name is not said.
+    """
+    try:
+        if file.member is None:
+            with file.path.open("rb") as opened:
+                return opened.read(max_bytes + 1)
+        archive = _opened(file.path)
+        info = archive.infolist()[file.member]
+        if info.flag_bits & 1:
+            raise ImageError("it is encrypted; unpack the archive with its password first")
+        with archive.open(info) as member:
+            return member.read(max_bytes + 1)
+    except OSError as error:
+        raise ImageError(f"it cannot be read: {error.strerror or 'the archive is damaged'}") from None
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError):
+        raise ImageError(
+            "it cannot be read: the archive is damaged, or compressed in an unknown way"
+        ) from None
+
+
+@lru_cache(maxsize=1)
+def _opened(path: Path) -> zipfile.ZipFile:
+    """Open an archive once in a process: its directory may have a million members."""
+    return zipfile.ZipFile(path)
+
+
+def _files_in(folder: Path) -> Iterator[bytes]:
+    for parent, _, names in os.walk(os.fsencode(folder)):
+        for name in names:
+            path = os.path.join(parent, name)  # noqa: PTH118 - names may be in any encoding
+            with suppress(OSError):
+                if stat.S_ISREG(os.lstat(path).st_mode):
+                    yield path
+
+
+def _in_folder(folder: Path) -> SourceFiles:
+    paths = sorted(itertools.islice(_files_in(folder), _MOST_FILES + 1))
+    if len(paths) > _MOST_FILES:
+        raise DataError(f"The folder has over {_MOST_FILES:,} files: import its folders one by one.")
+    files = [SourceFile(number, Path(os.fsdecode(path))) for number, path in enumerate(paths, 1)]
+    return SourceFiles(files, "find SOURCE -type f | LC_ALL=C sort")
+
+
+def _in_archive(path: Path) -> SourceFiles:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        raise DataError("The zip archive is damaged; fetch it again.") from None
+    if len(members) > _MOST_FILES:
+        raise DataError(f"The zip archive has over {_MOST_FILES:,} files: unpack it, and import the folders.")
+    inflated, size = sum(member.file_size for member in members), path.stat().st_size
+    if inflated > max(_SMALL_ARCHIVE, _LARGEST_RATIO * size):
+        raise DataError(
+            f"The zip archive of {size / 1e6:,.1f} MB says that it holds {inflated / 1e9:,.1f} GB: unpack it "
+            "yourself, and import the folder."
+        )
+    # Members are read one by one and never unpacked, so it does not matter where their names lead.
+    numbers = [number for number, member in enumerate(members) if not member.is_dir()]
+    files = [SourceFile(order, path, number) for order, number in enumerate(numbers, 1)]
+    return SourceFiles(files, "zipinfo -1 SOURCE | grep -v '/$'")
+
+
+def _on_medium(directory: Path) -> SourceFiles:
+    try:
+        with directory.open("rb") as file:
+            named = _read_directory(file.read(_DIRECTORY_BYTES + 1))
+    except OSError as error:
+        raise DataError(f"The DICOMDIR cannot be read: {error.strerror}.") from None
+    except ImageError as error:
+        raise DataError(
+            f"The DICOMDIR cannot be followed: {error}. Copy the medium without it, and import the folder."
+        ) from None
+    files, refused = [], []
+    listed: dict[Path, dict[str, Path]] = {}
+    for number, parts in enumerate(named, 1):
+        path = _find_named(directory.parent, parts, listed)
+        if path is None:
+            refused.append(Rejection(number, "the DICOMDIR names it, and it is not on the medium"))
+        else:
+            files.append(SourceFile(number, path))
+    known = {file.path for file in files} | {directory}
+    others = sum(Path(os.fsdecode(path)) not in known for path in _files_in(directory.parent))
+    left_out = {"files that the DICOMDIR does not name": others} if others else {}
+    return SourceFiles(files, "the files in the DICOMDIR's order", refused, left_out)
+
+
+def _read_directory(content: bytes) -> Sequence[tuple[str, ...]]:
+    """The parts of the paths that a DICOMDIR's records in use name, whether a link leads to them or not."""
+    if len(content) > _DIRECTORY_BYTES:
+        raise ImageError("it is too large")
+    silence_pydicom()
+    open_file(content, _INFLATED_BYTES)
+    try:
+        records = list(items_of(dcmread(io.BytesIO(content), force=True), "DirectoryRecordSequence"))
+        if not records:
+            raise ImageError("it has no records")
+        # 0 is a record that is not in use.
+        in_use = [record for record in records if record.get("RecordInUseFlag") != 0]
+        named = (tuple(values_of(record, "ReferencedFileID")) for record in in_use)
+        return list(dict.fromkeys(filter(None, named)))
+    except UNREADABLE:
+        raise ImageError("it is damaged") from None
+
+
+def _find_named(folder: Path, parts: Sequence[str], listed: dict[Path, dict[str, Path]]) -> Path | None:
+    """A file below a folder by its name in a DICOMDIR, whatever a system made of the letters.
+
+    Folders that were listed before are in `listed`.
+    """
+    if not 0 < len(parts) <= _MOST_PARTS:
+        return None
+    path = folder
+    for depth, part in enumerate(parts, 1):
+        # The names come from the folder itself, so no part leads out of it.
+        if path not in listed:
+            listed[path] = {}
+            with suppress(OSError):
+                listed[path] = {_plain(below.name): below for below in path.iterdir()}
+        # Programs that copy media add an ending.
+        endings = ("", *_ENDINGS) if depth == len(parts) else ("",)
+        names = (_plain(part) + ending for ending in endings)
+        below = next((listed[path][name] for name in names if name in listed[path]), None)
+        if below is None or below.is_symlink():
+            return None
+        path = below
+    return path if path.is_file() else None
+
+
+def _plain(name: str) -> str:
+    """Fold case, and leave out the version of ISO 9660 and the dot of a missing ending."""
+    return name.partition(";")[0].rstrip(".").upper()
+
 
 @dataclass(frozen=True)
 class Examined:
     """Outcome of a file.
 
     Attributes:
-        refused: Reason why the file cannot be used.
-        left_out: Reason why the file is passed over.
-        quarantined: Reason why a person has to look at the file first.
+        refused, left_out, quarantined: Why the file cannot be used, is passed over, or needs a person to look
+            at it first; "" for the others.
         group: Pseudonym of the patient, or of the study where no patient is named.
         films: Names of the films, one a frame; new films are written aside.
         aside: The file that holds a new film until it is taken, by name.
-        digest: SHA-256 of all films.
-        frames_left_out: Number of frames above the limit.
-        without_uid: Whether the file has no valid SOP Instance UID.
         unfit: Number of new films whose window or table shows nothing of the picture.
     """
 
@@ -104,41 +311,41 @@ class Examined:
         return str(self.metadata.get("sop", ""))
 
 
-def examine(place: Place, source: Source) -> Examined:
+def examine(file: SourceFile, source: Source) -> Examined:
     """Read a file and write its films aside; no error has a word of the file.
 
     Raises:
         DataError: The films cannot be written.
     """
     try:
-        return _examine(place, source)
+        return _examine(file, source)
     except ImageError as error:
-        return Examined(place.number, refused=str(error).rstrip("."))
+        return Examined(file.number, refused=str(error).rstrip("."))
     except UNREADABLE:
-        return Examined(place.number, refused="it is damaged: its attributes cannot be read")
+        return Examined(file.number, refused="it is damaged: its attributes cannot be read")
 
 
-def _examine(place: Place, source: Source) -> Examined:
+def _examine(file: SourceFile, source: Source) -> Examined:
     folder, most = source.folder / _FOLDER, source.limits.max_dicom_bytes
-    content = read_place(place, most)
+    content = read_source_file(file, most)
     if not is_dicom(content):
-        return Examined(place.number, left_out="files that are not DICOM")
+        return Examined(file.number, left_out="files that are not DICOM")
     if len(content) > most:
         raise ImageError(
             f"it has over {most / 1e6:,.0f} MB, the limit of a DICOM file (RECOQUEST_MAX_IMAGE_BYTES)"
         )
     dataset = read_object(content, most)
     if uid_of(dataset.file_meta, "MediaStorageSOPClassUID") == DIRECTORY:
-        return Examined(place.number, left_out="directories of media")
+        return Examined(file.number, left_out="directories of media")
     kind = kind_of(dataset, _modalities(source))
     if kind.left_out:
-        return Examined(place.number, left_out=kind.left_out)
+        return Examined(file.number, left_out=kind.left_out)
     stated = read_attributes(dataset, key=source.key, keep_dates=source.keep_dates)
     metadata = with_uid(stated, content)
     sop = str(metadata["sop"])
     looked_at = source.take_quarantined is not None and sop in _read_uids(source.take_quarantined)
     if kind.quarantined and not looked_at:
-        return Examined(place.number, quarantined=kind.quarantined, metadata=metadata)
+        return Examined(file.number, quarantined=kind.quarantined, metadata=metadata)
     image = open_dicom(content, most, source.limits.max_pixels)
     frames = image.attributes.frames
     films, aside, digest, unfit = [], dict[str, str](), hashlib.sha256(), 0
@@ -158,11 +365,11 @@ def _examine(place: Place, source: Source) -> Examined:
             if text and not looked_at:
                 for part in aside.values():
                     (folder / part).unlink(missing_ok=True)
-                return Examined(place.number, quarantined=f"text {text}", metadata=metadata)
-            aside[name] = f".{place.number}.{frame}.part"
+                return Examined(file.number, quarantined=f"text {text}", metadata=metadata)
+            aside[name] = f".{file.number}.{frame}.part"
             (folder / aside[name]).write_bytes(film)
     return Examined(
-        place.number,
+        file.number,
         metadata=metadata,
         group=group_of(metadata, source.key),
         films=films,
@@ -183,14 +390,14 @@ def _writing() -> Iterator[None]:
         raise DataError(f"The films cannot be written: {error.strerror or error}.") from None
 
 
-def examine_all(places: Sequence[Place], source: Source) -> Generator[Examined, None, None]:
+def examine_all(files: Sequence[SourceFile], source: Source) -> Generator[Examined, None, None]:
     """Examine files in processes, and give the outcomes in order; closed, it ends them.
 
     Raises:
         DataError: The films cannot be written.
         DecoderStartError: No process can be started.
     """
-    count = max(1, min(len(os.sched_getaffinity(0)), len(places)))
+    count = max(1, min(len(os.sched_getaffinity(0)), len(files)))
     memory = MEMORY_BYTES * max(1, -(-source.limits.max_pixels // ImageLimits.max_pixels))
     limits = PoolLimits(__name__, count, _WAITING * count, _DEADLINE_S, DecoderLimits(memory, _CPU_S))
     looked_at = source.take_quarantined
@@ -203,24 +410,24 @@ def examine_all(places: Sequence[Place], source: Source) -> Generator[Examined, 
         "keep_dates": source.keep_dates,
         "limits": asdict(source.limits),
     }
-    waiting = deque[tuple[Place, Future[Answer]]]()
+    waiting = deque[tuple[SourceFile, Future[Answer]]]()
     with closing(DecodingPool(limits)) as pool:
-        for place in places:
+        for file in files:
             task = Task(
-                {**header, "place": [place.number, str(place.path.absolute()), place.member]}, _ANSWER_BYTES
+                {**header, "file": [file.number, str(file.path.absolute()), file.member]}, _ANSWER_BYTES
             )
-            waiting.append((place, pool.submit(task, Priority.UPLOAD)))
+            waiting.append((file, pool.submit(task, Priority.UPLOAD)))
             while waiting and (waiting[0][1].done() or len(waiting) == _WAITING * count):
                 yield _outcome_of(*waiting.popleft())
         while waiting:
             yield _outcome_of(*waiting.popleft())
 
 
-def _outcome_of(place: Place, answer: Future[Answer]) -> Examined:
+def _outcome_of(file: SourceFile, answer: Future[Answer]) -> Examined:
     try:
         header = answer.result().header
     except (ImageError, DecodingTimeoutError) as error:
-        return Examined(place.number, refused=str(error).rstrip("."))
+        return Examined(file.number, refused=str(error).rstrip("."))
     if "failed" in header:
         raise DataError(header["failed"])
     known = header["examined"]
@@ -232,7 +439,7 @@ def _outcome_of(place: Place, answer: Future[Answer]) -> Examined:
 
 
 def _examine_task(header: Mapping[str, Any], _: bytearray) -> TaskAnswer:
-    number, path, member = header["place"]
+    number, path, member = header["file"]
     source = Source(
         Path(path),
         Path(header["out"]),
@@ -243,7 +450,7 @@ def _examine_task(header: Mapping[str, Any], _: bytearray) -> TaskAnswer:
         limits=ImageLimits(**header["limits"]),
     )
     try:
-        examined = examine(Place(number, source.path, member), source)
+        examined = examine(SourceFile(number, source.path, member), source)
     except DataError as error:
         return {"outcome": "done", "failed": str(error)}, b""
     return {"outcome": "done", "examined": asdict(examined)}, b""
@@ -257,10 +464,10 @@ def list_dicom(source: Source) -> Listing:
     silence_pydicom()
     if unknown := sorted(_modalities(source) - MODALITIES):
         raise DataError(f"{unknown[0]} is no modality of images; give one as DICOM writes it, such as CT.")
-    files, folder = find_places(source.path), source.folder / _FOLDER
+    files, folder = find_source_files(source.path), source.folder / _FOLDER
     if source.folder.resolve().is_relative_to(source.path.resolve()):
         raise DataError("The films are written out: give a second folder for them outside of the source.")
-    if not files.places and not files.refused:
+    if not files.files and not files.refused:
         raise DataError("There is no file in the source of the import.")
     if folder.is_symlink():
         raise DataError(f"{folder} leads to images elsewhere; give another folder, or remove the link.")
@@ -271,7 +478,7 @@ def list_dicom(source: Source) -> Listing:
     if source.take_quarantined is not None:
         _read_uids(source.take_quarantined)
     run = _Import(files, source)
-    total = len(files.places) + len(files.refused)
+    total = len(files.files) + len(files.refused)
     return Listing(_SOURCE, folder, total, run.items(), "file", files.left_out, run.notes, decoded=True)
 
 
@@ -298,7 +505,6 @@ class _Import:
         counts: Number of what is said at the end, by its words.
         seen: Number and digest of each instance.
         quarantined: Reason for each instance.
-        taken: Names of films.
     """
 
     files: SourceFiles
@@ -319,7 +525,7 @@ class _Import:
         try:
             for refused in self.files.refused:
                 yield self._refused(refused.line, refused.reason)
-            with closing(examine_all(self.files.places, self.source)) as outcomes:
+            with closing(examine_all(self.files.files, self.source)) as outcomes:
                 for examined in outcomes:
                     yield from self._outcome(examined)
             self.notes += [f"{words}: {count:,}." for words, count in self.counts.items()]

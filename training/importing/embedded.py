@@ -8,9 +8,10 @@ import re
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from training.clinical.text.report_text import Report, make_report, read_report_
 from training.common.errors import DataError, ImageError
 from training.common.record import LARGEST_INTEGER, MetadataValue, Record, Scalar, Split
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.roles import NAMES, normal_name
+from training.common.roles import NAMES, normal_name
 from training.common.values import is_not_known, parse_list
 from training.imaging.formats import is_readable_suffix, sniff_format
 from training.importing.files import is_image, walk_files
@@ -96,11 +97,6 @@ class Extraction:
     def write(self, folder: str, name: str, content: bytes) -> str:
         """Write an image and return its path with '/' inside the folder; the ending is that of its format.
 
-        Args:
-            folder: Path inside the folder, with '/'.
-            name: Name of the file without an ending.
-            content: The file.
-
         Raises:
             ImageError: It is none of the formats that can be read, has no name that a file may have, or has
                 the name of another image.
@@ -168,11 +164,7 @@ def make_record(
     field named id, split, image, or a second group, becomes metadata with `source_` before its name, and so
     does one whose name is taken; a second report becomes metadata as well.
 
-    Args:
-        fields: Values by their names.
-        noted: Counts what is not read.
-        group: The group where no field gives one.
-        own: What no field gives.
+    `group` is used where no field gives one; `own` has what no field gives.
     """
     texts: list[str] = []
     labels: list[str] = []
@@ -561,8 +553,8 @@ def _read_tables(
             if not images:
                 yield Rejection(line, "it has no image", name)
             fields = {key: row[key] for key in table.fields}
-            for place, image in enumerate(images):
-                file = f"{number}-{place}" if place else number
+            for position, image in enumerate(images):
+                file = f"{number}-{position}" if position else number
                 content = image.get("bytes") if isinstance(image, dict) else image
                 if not isinstance(content, bytes):
                     path = image.get("path") if isinstance(image, dict) else None
@@ -597,7 +589,6 @@ class _ArrowTable:
         images: Columns of images, single ones or lists.
         fields: Columns of texts, numbers, lists of these, and dates.
         unread: All others, such as objects and sounds.
-        rows: Number of rows.
 
     Raises:
         DataError: pyarrow is not installed, or the file is neither Parquet nor Arrow.
@@ -610,20 +601,12 @@ class _ArrowTable:
         self.fields: list[str] = []
         self.unread: list[str] = []
         self._dates: list[str] = []
-        # The name of the text in objects, such as MS-COCO's sentences, by the column.
-        self._inside: dict[str, str] = {}
+        # What to make of the values of a column, or of their items.
+        self._changes: dict[str, Callable[[Any], Any]] = {}
         with self._opened() as (schema, file):
             features = _features(schema)
             for column in schema:
                 self._sort(column, _inner(features.get(column.name, {})))
-            # Names of the classes that a column has as numbers.
-            self._classes = {
-                name: tuple(map(str, feature["names"]))
-                for name in self.fields
-                if (feature := _inner(features.get(name, {}))).get("_type") == "ClassLabel"
-                and isinstance(feature.get("names"), list)
-                and feature["names"]
-            }
             self.rows: int = (
                 file.metadata.num_rows if self._is_parquet else sum(batch.num_rows for batch in file)
             )
@@ -635,16 +618,19 @@ class _ArrowTable:
         inner = column.type.value_type if is_list or types.is_fixed_size_list(column.type) else column.type
         if _is_image(column.name, inner, feature):
             self.images.append(column.name)
-        elif _is_plain(inner.value_type if types.is_dictionary(inner) else inner):
-            self.fields.append(column.name)
+            return
+        if _is_plain(inner.value_type if types.is_dictionary(inner) else inner):
+            names = feature.get("names")
+            if feature.get("_type") == "ClassLabel" and isinstance(names, list) and names:
+                self._changes[column.name] = partial(_class_named, tuple(map(str, names)))
         elif types.is_date(column.type) or types.is_timestamp(column.type):
-            self.fields.append(column.name)
             self._dates.append(column.name)
         elif (key := _text_inside(inner)) is not None:
-            self.fields.append(column.name)
-            self._inside[column.name] = key
+            self._changes[column.name] = partial(_inside, key)
         else:
             self.unread.append(column.name)
+            return
+        self.fields.append(column.name)
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Give the rows in order, with the names of classes for their numbers, and dates as in ISO 8601.
@@ -662,8 +648,7 @@ class _ArrowTable:
                         texts = part.column(name).cast("string")
                         part = part.set_column(columns.index(name), name, texts)
                     for row in part.to_pylist():
-                        row |= {name: _class_named(row[name], of) for name, of in self._classes.items()}
-                        yield row | {name: _inside(row[name], key) for name, key in self._inside.items()}
+                        yield row | {name: _each(change, row[name]) for name, change in self._changes.items()}
 
     @contextmanager
     def _opened(self) -> "Iterator[tuple[pa.Schema, Any]]":
@@ -729,24 +714,23 @@ def _text_inside(kind: "pa.DataType") -> str | None:
     """The name of the text in objects; None for any other type."""
     from pyarrow import types
 
-    is_text = (types.is_string, types.is_large_string)
-    texts = (
-        {one.name for one in kind if any(check(one.type) for check in is_text)}
-        if types.is_struct(kind)
-        else ()
-    )
+    if not types.is_struct(kind):
+        return None
+    texts = {one.name for one in kind if types.is_string(one.type) or types.is_large_string(one.type)}
     return next((name for name in _TEXTS_INSIDE if name in texts), None)
 
 
-def _inside(value: Any, key: str) -> Any:
-    """The text of an object, or those of a list of objects."""
+def _each(change: Callable[[Any], Any], value: Any) -> Any:
+    """A changed value; of a list, all changed items that are not None."""
     if isinstance(value, list):
-        return [text for item in value if (text := _inside(item, key)) is not None]
+        return [changed for item in value if (changed := change(item)) is not None]
+    return change(value)
+
+
+def _inside(key: str, value: Any) -> Any:
     return value.get(key) if isinstance(value, dict) else None
 
 
-def _class_named(value: Any, classes: tuple[str, ...]) -> Any:
+def _class_named(classes: tuple[str, ...], value: Any) -> Any:
     """The name of a class for its number; -1 stands for a class that is not known."""
-    if isinstance(value, list):
-        return [name for item in value if (name := _class_named(item, classes)) is not None]
     return classes[value] if isinstance(value, int) and 0 <= value < len(classes) else None

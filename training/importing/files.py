@@ -40,9 +40,9 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 def walk_files(folder: Path) -> Iterator[str]:
     """Paths with '/' of all files below a folder, in order; hidden ones are passed over."""
-    for place, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        inside = os.path.relpath(place, folder).replace(os.sep, "/")
+        inside = os.path.relpath(parent, folder).replace(os.sep, "/")
         prefix = "" if inside == "." else f"{inside}/"
         yield from (prefix + name for name in sorted(files) if not name.startswith("."))
 
@@ -52,12 +52,12 @@ def is_image(path: str) -> bool:
     return is_readable_suffix(os.path.splitext(path)[1].lower())  # noqa: PTH122
 
 
-def image_paths(folder: Path, places: Iterable[str] = ("",)) -> dict[str, str]:
-    """All images below some places in a folder, as a `Listing` counts those that no line names."""
+def image_paths(folder: Path, folders: Iterable[str] = ("",)) -> dict[str, str]:
+    """All images below some folders in a folder, as a `Listing` counts those that no line names."""
     return {
-        f"{place}/{path}" if place else path: ""
-        for place in sorted(set(places))
-        for path in walk_files(folder / place)
+        f"{inside}/{path}" if inside else path: ""
+        for inside in sorted(set(folders))
+        for path in walk_files(folder / inside)
         if is_image(path)
     }
 
@@ -67,40 +67,31 @@ class ImageFiles:
 
     Attributes:
         paths: All paths, as a `Listing` takes them to count the images that no line names.
+        by_name: The paths by the name of the file.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.paths = image_paths(folder)
-        self._by_name: dict[str, list[str]] = {}
+        self.by_name: dict[str, list[str]] = {}
         for path in self.paths:
-            self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
-
-    def find(self, name: str, folder: str = "") -> str | None:
-        """Path of the image of this name, in a folder of this name where there is one; None without one.
-
-        Of several, none is taken unless all are the same file, as some downloads hold everything twice.
-        """
-        paths = self._by_name.get(name, [])
-        inside = [path for path in paths if folder and f"/{path}".endswith(f"/{folder}/{name}")]
-        chosen = inside or paths
-        if not all(self._same(chosen[0], other) for other in chosen[1:]):
-            return None
-        return chosen[0] if chosen else None
+            self.by_name.setdefault(path.rpartition("/")[2], []).append(path)
 
     def need(self, name: str, folder: str = "") -> str:
-        """Like `find`, for an image that a row needs.
+        """Path of the image of this name, in a folder of this name where there is one.
+
+        Of several, none is taken unless all are the same file, as some downloads hold everything twice.
 
         Raises:
             LineError: There is none to take.
         """
-        path = self.find(name, folder)
-        if path is None:
-            paths = self._by_name.get(name, [])
-            if not paths:
-                raise LineError(f"there is no image {name!r}")
+        paths = self.by_name.get(name, [])
+        chosen = [path for path in paths if folder and f"/{path}".endswith(f"/{folder}/{name}")] or paths
+        if not chosen:
+            raise LineError(f"there is no image {name!r}")
+        if not all(self._same(chosen[0], other) for other in chosen[1:]):
             raise LineError(f"there are {len(paths):,} images {name!r}: {', '.join(paths[:3])}")
-        return path
+        return chosen[0]
 
     def _same(self, one: str, other: str) -> bool:
         try:
@@ -138,7 +129,7 @@ def find_files(folder: Path) -> FoundFiles:
     refuse_file(folder)
     if not folder.is_dir():
         raise DataError(f"There is no folder {folder}.")
-    found = FoundFiles()
+    files = FoundFiles()
     waiting: list[tuple[str, str]] = [("", "")]
     while waiting:
         inside, reason = waiting.pop()
@@ -148,27 +139,27 @@ def find_files(folder: Path) -> FoundFiles:
                     path = f"{inside}/{entry.name}" if inside else entry.name
                     if entry.is_dir(follow_symlinks=False):
                         if path.count("/") >= _DEEPEST:
-                            found.folders.append(f"The folder {path!r} lies too deep and was not opened.")
+                            files.folders.append(f"The folder {path!r} is too deep and was not opened.")
                         else:
                             waiting.append((path, reason or _reason_of_folder(entry.name)))
                     # Unlike the entry's own methods, these give no error for a link that leads to itself.
                     elif entry.is_symlink() and os.path.isdir(entry.path):  # noqa: PTH112
-                        found.folders.append(
+                        files.folders.append(
                             f"The folder {path!r} is a link and was not followed; import it by itself."
                         )
                     else:
-                        found.reasons[path] = reason or _reason_of_file(entry, path)
+                        files.reasons[path] = reason or _reason_of_file(entry, path)
         except OSError as error:
-            found.folders.append(
+            files.folders.append(
                 f"The folder {inside or str(folder)!r} cannot be opened: {error.strerror or error}."
             )
-    found.reasons.pop(MANIFEST_NAME, None)
-    found.folders.sort()
-    return found
+    files.reasons.pop(MANIFEST_NAME, None)
+    files.folders.sort()
+    return files
 
 
 def refuse_file(path: Path) -> None:
-    """Refuse a file, such as an archive, in place of a folder.
+    """Refuse a file, such as an archive, instead of a folder.
 
     Raises:
         DataError: It is a file.

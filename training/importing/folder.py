@@ -13,12 +13,12 @@ from typing import Final
 
 from training.clinical.text.report_text import Report, described_report, make_report
 from training.clinical.text.sentences import report_sentences, split_sentences
+from training.common.encodings import read_text, reads_as_utf8
 from training.common.errors import DataError
 from training.common.record import MetadataValue, Record
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.encodings import decode_text, reads_as_utf8
-from training.common.tables.roles import NAMES, Role, normal_name
-from training.common.tables.table import Row, Table, open_table
+from training.common.roles import NAMES, Role, normal_name
+from training.common.tables import Row, Table, open_table
 from training.common.values import is_without_words
 from training.imaging.formats import READABLE_SUFFIXES
 from training.importing.files import FoundFiles, find_files, unreadable
@@ -59,7 +59,6 @@ _MOST_TABLES: Final = 20
 
 _ENDINGS: Final = (".txt", ".caption")
 _NUMBER: Final = re.compile(r"[\d.eE+-]+")
-_LARGEST: Final = 1 << 20
 # A folder with more images is not of one study.
 _STUDY: Final = range(1, 51)
 _REPORTS: Final = frozenset(
@@ -104,7 +103,7 @@ FOLDER: Final = Layout(
 
 
 def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listing:
-    paths, texts = files.images(), _find_texts(files.reasons)
+    paths, (texts, second_texts) = files.images(), _find_texts(files.reasons)
     lone = {
         text: of
         for text, of in _find_lone_texts(files.reasons, set(texts.values())).items()
@@ -144,7 +143,12 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
             f"Took the texts of {len(texts):,} {'image' if len(texts) == 1 else 'images'} from files of the "
             f"same name, such as {texts[first]!r} for {first!r}."
         )
-        notes += _name_second_texts(files.reasons, texts)
+        examples = Examples()
+        for path, image in second_texts.items():
+            examples.note(f"{path!r} next to {texts[image]!r}")
+        if second_texts:
+            times = examples.times("text is", "texts are")
+            notes.append(f"{times} not read, since the image has another: {examples}.")
     if studies:
         first, count = min(studies), len(set(studies.values()))
         notes.append(
@@ -190,22 +194,30 @@ def _texts_in(reasons: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield path, path[: -len(suffix)]
 
 
-def _find_texts(reasons: Mapping[str, str]) -> dict[str, str]:
-    """The file with the text of each image that has one: 1.txt, or 1.jpg.txt, for 1.jpg.
+def _find_texts(reasons: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The text of each image that has one, such as 1.txt or 1.jpg.txt for 1.jpg; the images of others.
 
-    Where no image has one of its path, a name that one image and one text have tells it, as of images/1.jpg
-    and reports/1.txt, if this is so of most texts.
-
-    Args:
-        reasons: All files of a folder, with the reason why one is no image, or "" for an image.
+    Of several texts whose names differ by case, an image has the one with its own. Where no image has a text
+    of its path, a name that one image and one text have tells it, as of images/1.jpg and reports/1.txt, if
+    this is so of most texts.
     """
     texts: dict[str, list[str]] = {}
     for path, name in _texts_in(reasons):
         texts.setdefault(_key(name), []).append(path)
-    images = [path for path, reason in reasons.items() if not reason] if texts else []
-    of_images = {image: text for image in images if (text := _text_of(image, texts)) is not None}
-    if of_images or not texts:
-        return of_images
+    images = sorted(path for path, reason in reasons.items() if not reason) if texts else []
+    chosen: dict[str, str] = {}
+    candidates: dict[str, str] = {}
+    for image in images:
+        stem = image.removesuffix(PurePosixPath(image).suffix)
+        named = [paths for name in (image, stem) if (paths := texts.get(_key(name)))]
+        first = named[0] if named else []
+        exact = [path for path in first if path.startswith(stem)]
+        if exact or len(first) == 1:
+            chosen[image] = (exact or first)[0]
+            candidates |= {path: image for paths in named for path in paths}
+    if chosen or not texts:
+        used = set(chosen.values())
+        return chosen, {path: image for path, image in candidates.items() if path not in used}
     names = Counter(_key(PurePosixPath(image).stem) for image in images)
     counts = Counter(key.rpartition("/")[2] for key in texts)
     by_name = {
@@ -216,35 +228,12 @@ def _find_texts(reasons: Mapping[str, str]) -> dict[str, str]:
     for image in images:
         name = _key(PurePosixPath(image).stem)
         if names[name] == 1 and name in by_name:
-            of_images[image] = by_name[name]
-    return of_images if 2 * len(of_images) > len(texts) else {}
-
-
-def _text_of(image: str, texts: Mapping[str, list[str]]) -> str | None:
-    """The text of an image; of several whose names differ by case, the one with its own."""
-    names = image, image.removesuffix(PurePosixPath(image).suffix)
-    paths = next((paths for name in names if (paths := texts.get(_key(name)))), [])
-    exact = [path for path in paths if path.startswith(names[1])]
-    return next(iter(exact or (paths if len(paths) == 1 else ())), None)
+            chosen[image] = by_name[name]
+    return (chosen if 2 * len(chosen) > len(texts) else {}), {}
 
 
 def _key(path: str) -> str:
     return unicodedata.normalize("NFC", path).casefold()
-
-
-def _name_second_texts(reasons: Mapping[str, str], texts: Mapping[str, str]) -> Iterator[str]:
-    """Name the texts of images that have another one: 1.caption with 1.txt, or one whose case differs."""
-    images = {
-        _key(name): image for image in texts for name in (image, str(PurePosixPath(image).with_suffix("")))
-    }
-    used, examples = set(texts.values()), Examples()
-    for path, reason in reasons.items():
-        suffix = PurePosixPath(path).suffix.lower()
-        image = images.get(_key(path[: -len(suffix)])) if suffix in _ENDINGS and reason else None
-        if image is not None and path not in used:
-            examples.note(f"{path!r} next to {texts[image]!r}")
-    if examples.count:
-        yield f"{examples.times('text is', 'texts are')} not read, since the image has another: {examples}."
 
 
 def _find_lone_texts(reasons: Mapping[str, str], used: Collection[str]) -> dict[str, list[str]]:
@@ -291,13 +280,7 @@ def _read_text(folder: Path, name: str, encoding: str | None) -> tuple[tuple[str
     Raises:
         DataError: The file cannot be read, or is not in its encoding.
     """
-    path = folder / name
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise DataError(f"the text {name!r} has over {_LARGEST >> 20} MiB")
-        text = decode_text(path.read_bytes(), f"the text {name!r}", encoding).strip("\ufeff \n\t")
-    except OSError as error:
-        raise DataError(f"the text {name!r} cannot be read: {error.strerror or error}") from error
+    text = read_text(folder / name, f"the text {name!r}", encoding).strip("\ufeff \n\t")
     # Lines of numbers alone are the boxes of objects.
     lines = [
         " ".join(line.split()) for line in text.splitlines() if not is_without_words(_NUMBER.sub("", line))
@@ -334,7 +317,7 @@ def _is_table(path: Path) -> bool:
         columns = read_columns(open_table(path, is_known_column))
     except DataError:
         return False
-    return not _SAYING.isdisjoint(columns.places)
+    return not _SAYING.isdisjoint(columns.indices)
 
 
 def _read_table(
@@ -353,14 +336,14 @@ def _read_table(
 
 
 def _column_of_images(table: Table, finder: PathFinder) -> int | None:
-    """Place of the only column whose first values are names of images, whatever it is called."""
+    """Index of the only column whose first values are names of images, whatever it is called."""
     rows = [row.values for row in islice(table.rows(), _LOOKED_AT) if isinstance(row, Row)]
     counts = [
         sum(finder.find(value.strip()) is not None or is_like_image(value) for value in values)
         for values in zip(*rows, strict=True)
     ]
-    places = [place for place, count in enumerate(counts) if 2 * count > len(rows)]
-    return places[0] if len(places) == 1 else None
+    indices = [index for index, count in enumerate(counts) if 2 * count > len(rows)]
+    return indices[0] if len(indices) == 1 else None
 
 
 def _list_tables(images: Path, files: FoundFiles, read: Sequence[TableReader]) -> Listing:
@@ -374,8 +357,8 @@ def _list_tables(images: Path, files: FoundFiles, read: Sequence[TableReader]) -
         notes.insert(0, f"Read {len(read):,} tables such as {first}; their paths start at their own folders.")
     values: dict[str, Values] = {}
     for rows in read:
-        for place, name in rows.columns.metadata.items():
-            values.setdefault(name, Values()).join(rows.values[place])
+        for index, name in rows.columns.metadata.items():
+            values.setdefault(name, Values()).join(rows.values[index])
     columns = {name: read_values(name, of, read[0].table.delimiter, notes) for name, of in values.items()}
     folder = images.resolve()
     names = [
@@ -394,8 +377,8 @@ def _list_tables(images: Path, files: FoundFiles, read: Sequence[TableReader]) -
     for (image, (number, of)), own in zip(known.items(), ids, strict=True):
         metadata = {
             name: columns[name].get(value, value)
-            for place, name in read[number].columns.metadata.items()
-            if (value := of.known.get(place)) is not None
+            for index, name in read[number].columns.metadata.items()
+            if (value := of.known.get(index)) is not None
         }
         report, sections = of.one("report"), _sections(of)
         sentences = sections.sentences or (report_sentences([report]) if report is not None else ())
@@ -444,7 +427,7 @@ def _to_record(
     """Make the record of an image with its id, all its texts, and metadata of columns without a meaning."""
     split = known.one("split")
     folder = PurePosixPath(image).parent.as_posix()
-    place: dict[str, MetadataValue] = {} if folder == "." else {"folder": folder}
+    own_folder: dict[str, MetadataValue] = {} if folder == "." else {"folder": folder}
     return Record(
         id=own,
         image=image,
@@ -453,7 +436,7 @@ def _to_record(
         group=known.one("group"),
         labels=tuple(known.labels),
         report=known.one("report") or _sections(known).text,
-        metadata=place | dict(metadata or {}),
+        metadata=own_folder | dict(metadata or {}),
         line=known.line,
         rows=known.rows,
     )
@@ -464,11 +447,7 @@ def _hints(
 ) -> Iterator[str]:
     """Commands that read more of a folder than its images, a sentence each.
 
-    Args:
-        folder: The folder.
-        others: Paths of its files that are no images.
-        images: Paths of its images.
-        used: Those of `others` that are taken for texts of images.
+    `others` are the paths of files that are no images; those `used` are taken for texts of `images`.
     """
     for layout, pattern in _SIGNS.items():
         sign = re.compile(rf"(?:.*/)?(?:{pattern})")

@@ -18,8 +18,8 @@ from training.importing.report import ImportReport
 GROUP: Final = "recoquest.layouts"
 # Loaded when they are asked for, like those of other packages.
 _OWN: Final = tuple(
-    EntryPoint(name, f"training.importing.{place}", GROUP)
-    for name, place in (
+    EntryPoint(name, f"training.importing.{target}", GROUP)
+    for name, target in (
         ("folder", "folder:FOLDER"),
         ("karpathy", "captions:KARPATHY"),
         ("coco", "captions:COCO"),
@@ -41,7 +41,6 @@ class Source:
     """A data set and the options of its import; a layout reads those that it names.
 
     Attributes:
-        path: Its folder or file.
         out: Folder of the manifest, if it is not that of the source.
         images: Folder of the images where it is not the layout's usual one.
         table: Table of what the images of a folder show.
@@ -53,7 +52,6 @@ class Source:
             never quarantined.
         reports: File or folder of reports for the studies.
         key: Secret of pseudonyms and of the shifts of dates.
-        keep_dates: Keep dates as they are.
         limits: What an image may cost.
     """
 
@@ -116,13 +114,13 @@ def find_layout(name: str) -> Layout:
     Raises:
         DataError: There is none, or several packages have one, or that of another package cannot be loaded.
     """
-    found = [*(entry for entry in _OWN if entry.name == name), *entry_points(group=GROUP, name=name)]
-    if not found:
+    entries = [*(entry for entry in _OWN if entry.name == name), *entry_points(group=GROUP, name=name)]
+    if not entries:
         raise DataError(f"There is no layout {name!r}; there are {', '.join(layout_names())}.")
-    if len(found) > 1:
-        packages = " and ".join(map(_package, found))
+    if len(entries) > 1:
+        packages = " and ".join(map(_package, entries))
         raise DataError(f"The layout {name!r} is in {packages}: uninstall one, or have its owner rename it.")
-    (entry,) = found
+    (entry,) = entries
     try:
         layout = entry.load()
     # Whatever the package does when it is imported.

@@ -4,7 +4,7 @@ import hashlib
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,6 +41,7 @@ _FILES_A_PROCESS: Final = 8
 _MIN_SIDE: Final = 224
 _SQUARE: Final = Square(1, "squash", filter="nearest")
 _UNNAMED: Final = "images without a row that can be used"
+_ENDS: Final = {"JPEG": END_OF_IMAGE, "PNG": b"IEND"}
 _TAIL_BYTES: Final = 64
 # Larger files are not read whole for a doubt.
 _MOST_BYTES: Final = 1 << 26
@@ -93,12 +94,7 @@ def write_listing(
     Where the images are not inside `out`, a link `out`/images to their folder is made. Files that cannot be
     decoded are refused; those in doubt are decoded first.
 
-    Args:
-        listing: The images.
-        out: Folder of the manifest.
-        max_rejected: Largest share of items that may be refused, from 0 to 1.
-        most_decoded: Number of files to decode.
-        limits: What an image may cost.
+    At most the share `max_rejected` of items may be refused.
 
     Raises:
         DataError: Too many items cannot be used, or none can, or `out` cannot be written. A manifest that is
@@ -155,8 +151,6 @@ class _Import:
     Attributes:
         rows: Number of rows of images that were decoded, and of others in the manifest.
         images: Images of the manifest, and whether each was decoded.
-        others: Counts of other things, such as reports.
-        doubts: Doubts about files, by their digests.
         decoded: Digests of the files that can be decoded.
     """
 
@@ -297,67 +291,51 @@ def _why_not_decoded(files: FileDecoder, limits: ImageLimits, path: Path) -> str
 def _find_doubt(file: BinaryIO, format_name: str) -> Doubt:
     """Why the picture in an open file may not be what its owner expects; "" without a doubt.
 
-    A JPEG file is cut if its segments do not lead to the end of an image; a PNG file without its last chunk;
-    WebP, AVIF and HEIC files if a part has more bytes than the file has left. A TIFF file may begin with a
-    page that is smaller than another one and is not marked as a preview.
+    A file is cut if it does not have the end of its format: a JPEG file the mark to which its segments lead,
+    a PNG file its last chunk, others as many bytes as their parts say. A TIFF file may begin with a page that
+    is smaller than another one and is not marked as a preview.
     """
     with suppress(OSError):
         size = os.fstat(file.fileno()).st_size
         if format_name == "TIFF":
             return "preview" if size <= _MOST_BYTES and _has_larger_page(file) else ""
-        is_cut = _IS_CUT.get(format_name)
-        return "cut" if is_cut is not None and is_cut(file, size) else ""
+        return "cut" if _is_cut(file, size, format_name) else ""
     return ""
 
 
-def _whole_without_end(file: BinaryIO, size: int, mark: bytes) -> bytes | None:
-    """The whole file where its tail lacks a mark; None where it has it, or the file is too large."""
+def _is_cut(file: BinaryIO, size: int, format_name: str) -> bool:
+    if format_name == "WebP":
+        file.seek(4)
+        return int.from_bytes(file.read(4), "little") + 8 > size + 1
+    if format_name in ("AVIF", "HEIC"):
+        return _has_cut_box(file, size)
+    if (end := _ENDS.get(format_name)) is None or size > _MOST_BYTES:
+        return False
     file.seek(max(0, size - _TAIL_BYTES))
-    if mark in file.read(_TAIL_BYTES) and size > _TAIL_BYTES:
-        return None
+    if size > _TAIL_BYTES and end in file.read():
+        return False
     file.seek(0)
-    return file.read() if size <= _MOST_BYTES else None
-
-
-def _is_cut_jpeg(file: BinaryIO, size: int) -> bool:
-    content = _whole_without_end(file, size, END_OF_IMAGE)
+    content = file.read()
+    if format_name == "PNG":
+        return end not in content
     try:
         # Exif data ahead may hold a whole thumbnail.
-        return content is not None and all(segment.marker != EOI for segment in segments(content, ImageError))
+        return all(segment.marker != EOI for segment in segments(content, ImageError))
     except ImageError:
         return True
 
 
-def _is_cut_png(file: BinaryIO, size: int) -> bool:
-    content = _whole_without_end(file, size, b"IEND")
-    return content is not None and b"IDAT" in content and b"IEND" not in content
-
-
-def _is_cut_webp(file: BinaryIO, size: int) -> bool:
-    file.seek(4)
-    return int.from_bytes(file.read(4), "little") + 8 > size + 1
-
-
-def _is_cut_within_boxes(file: BinaryIO, size: int) -> bool:
-    place = 0
+def _has_cut_box(file: BinaryIO, size: int) -> bool:
+    position = 0
     for _ in range(_MOST_BOXES):
-        file.seek(place)
+        file.seek(position)
         head = file.read(16)
         length = int.from_bytes(head[8:16] if head[:4] == _LARGE_BOX else head[:4])
         # A box without a length goes to the end.
-        if place >= size or length < 8:
+        if position >= size or length < 8:
             break
-        place += length
-    return place > size
-
-
-_IS_CUT: Final[Mapping[str, Callable[[BinaryIO, int], bool]]] = {
-    "JPEG": _is_cut_jpeg,
-    "PNG": _is_cut_png,
-    "WebP": _is_cut_webp,
-    "AVIF": _is_cut_within_boxes,
-    "HEIC": _is_cut_within_boxes,
-}
+        position += length
+    return position > size
 
 
 def _has_larger_page(file: BinaryIO) -> bool:

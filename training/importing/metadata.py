@@ -8,7 +8,7 @@ from datetime import date
 from typing import Final, Literal
 
 from training.common.record import Scalar
-from training.common.tables.roles import normal_name
+from training.common.roles import normal_name
 from training.common.values import Decimal, dicom_age_years, is_dicom_date, is_name_of_digits, parse_number
 from training.importing.report import Examples
 
@@ -16,6 +16,7 @@ from training.importing.report import Examples
 _NUMERIC: Final = 0.99
 # With fewer numbers among its values, nobody takes a column for one of numbers.
 _REMARKABLE: Final = 0.5
+_NOT_COMPARED: Final = "the column stays text, which no search compares as numbers"
 _AGE_COLUMN: Final = re.compile(r"(?i:(?:^|[^a-z])(?:age|alter)(?:$|[^a-z]))|[a-z]Age(?:$|[^a-z])")
 
 # Spaces and apostrophes stand between thousands alone.
@@ -65,7 +66,7 @@ _WORDED: Final = re.compile(
     r"(?P<month>[^\W\d_]{3,12})\.?|(?P<month2>[^\W\d_]{3,12})\.?\s+(?P<day2>\d{1,2})(?:st|nd|rd|th)?),?[\s-]*"
     r"(?:del? )?(?P<year>\d{4})"
 )
-# Of years with two digits, those below are of this century, as in Excel.
+# Two-digit years below this one are in this century, as in Excel.
 _THIS_CENTURY: Final = 30
 # Three small numbers between points are the version of a program where nothing else speaks for days.
 _NAMED_DAYS: Final = re.compile(
@@ -97,14 +98,14 @@ MONTHS: Final = {
 
 def split_unit(value: str) -> tuple[str, str] | None:
     """The number and the unit of a measure such as "12 mm" or "5%"; None for anything else."""
-    found = _MEASURE.fullmatch(value.replace("\u03bc", "\xb5"))
+    match = _MEASURE.fullmatch(value.replace("\u03bc", "\xb5"))
     if (
-        found is None
-        or found[3] not in _KNOWN_UNITS
-        or (found[3].isalpha() and len(found[3]) == 1 and not found[2])
+        match is None
+        or match[3] not in _KNOWN_UNITS
+        or (match[3].isalpha() and len(match[3]) == 1 and not match[2])
     ):
         return None
-    return found[1].strip(), found[3]
+    return match[1].strip(), match[3]
 
 
 @dataclass(frozen=True)
@@ -217,11 +218,8 @@ class Values:
 def read_values(name: str, values: Values, delimiter: str, notes: list[str]) -> Mapping[str, Scalar]:
     """Numbers or dates by the values of a column that write them, if 99 % of those that are there do.
 
-    Args:
-        name: Of the column.
-        values: Its values.
-        delimiter: Of the table: after a semicolon, a comma in a number is a decimal one.
-        notes: Gets a sentence on each kind of value that is not what the column seems to be.
+    After a semicolon as delimiter, a comma in a number is a decimal one. `notes` gets a sentence on each kind
+    of value that is not what the column seems to be.
     """
     said: list[str] = []
     column = _Column(name, values, delimiter, said)
@@ -258,22 +256,24 @@ class _Column:
             )
             self.note(f"{stay} text", others)
 
+    def note_rest(self, read: Collection[str], one: str, several: str, end: str) -> None:
+        """Say how many values are not like those that are read, and what follows from it."""
+        rest = self.total - self.values.count(read)
+        words = f"is {one}" if rest == 1 else f"are {several}"
+        self.note(f"{rest:,} of {self.total:,} {words}", self.values.without(read), f"; {end}")
+
     def numbers(self) -> Mapping[str, Scalar]:
         counts = self.values.counts
         marks = find_marks(counts, self.delimiter)
         ages = _ages(self.name, counts)
         numbers = {value: number for value in counts if (number := marks.parse(value)) is not None} | ages
         others = self.values.without(numbers)
-        known, total = self.values.count(numbers), self.total
         if not numbers or self.are_names(others):
             return {}
         numeric = self.is_most(numbers)
-        if others and known >= _REMARKABLE * total:
-            kept = (
-                "it stays a text" if numeric else "the column stays text, which no search compares as numbers"
-            )
-            verb = "is no number" if total - known == 1 else "are no numbers"
-            self.note(f"{total - known:,} of {total:,} {verb}", others, f"; {kept}")
+        if others and self.values.count(numbers) >= _REMARKABLE * self.total:
+            end = "it stays a text" if numeric else _NOT_COMPARED
+            self.note_rest(numbers, "no number", "no numbers", end)
         if not numeric:
             return {}
         if ages:
@@ -311,13 +311,8 @@ class _Column:
         of_unit = {value: text for value, (text, own) in split.items() if own == unit}
         if count < _NUMERIC * total:
             first = next(iter(of_unit))
-            verb = "is" if total - count == 1 else "are"
-            self.note(
-                f"{total - count:,} of {total:,} {verb} not in {unit!r} as {first!r} on line "
-                f"{values.lines[first]}",
-                values.without(of_unit),
-                "; the column stays text, which no search compares as numbers",
-            )
+            words = f"not in {unit!r} as {first!r} on line {values.lines[first]}"
+            self.note_rest(of_unit, words, words, _NOT_COMPARED)
             return {}
         bare = Values()
         for value, text in of_unit.items():
@@ -345,13 +340,10 @@ class _Column:
         fitting = [days for days in orders if self.is_most(days)]
         short = [value for value in counts if _SHORT_YEAR.fullmatch(value)]
         if not fitting:
-            most, total = max(orders, key=len), self.total
-            known = self.values.count(most)
-            if not most or known < _REMARKABLE * total:
+            most = max(orders, key=len)
+            if not most or self.values.count(most) < _REMARKABLE * self.total:
                 return None
-            verb = "is no day" if total - known == 1 else "are no days"
-            end = "; the column stays text, which no range of dates finds"
-            self.note(f"{total - known:,} of {total:,} {verb}", self.values.without(most), end)
+            self.note_rest(most, "no day", "no days", "the column stays text, which no range of dates finds")
             return {}
         if short and not self.are_days(short):
             self.note(
@@ -398,10 +390,10 @@ def _ages(name: str, counts: Mapping[str, int]) -> dict[str, int | float]:
 
 
 def _days_in(counts: Mapping[str, int], order: Order) -> dict[str, str]:
-    found = {value: _iso(value, order) for value in counts}
-    days = {value: day for value, day in found.items() if day is not None}
+    spellings = {value: _iso(value, order) for value in counts}
+    days = {value: day for value, day in spellings.items() if day is not None}
     if days:
-        # Beside other spellings, days as DICOM writes them get one with them.
+        # Next to other spellings, days as DICOM writes them are stored in the same form.
         dicom = (value for value in counts if is_dicom_date(value))
         days |= {value: f"{value[:4]}-{value[4:6]}-{value[6:]}" for value in dicom}
     # A column of days exported with the time of midnight.
@@ -412,7 +404,7 @@ def _days_in(counts: Mapping[str, int], order: Order) -> dict[str, str]:
 
 def _iso(value: str, order: Order) -> str | None:
     """A day, with its time where one is written; None for anything else."""
-    time = next((found for found in _TIME.finditer(value) if found.end() == len(value)), None)
+    time = next((match for match in _TIME.finditer(value) if match.end() == len(value)), None)
     written = value if time is None else value[: time.start()]
     numbers = _numbers(written, order)
     if numbers is None:
@@ -435,16 +427,16 @@ def _iso(value: str, order: Order) -> str | None:
 
 def _numbers(value: str, order: Order) -> tuple[int, int, int] | None:
     """Year, month and day."""
-    if (found := _YEAR_FIRST.fullmatch(value)) is not None:
-        return int(found["year"]), int(found["month"]), int(found["day"])
-    if (found := _YEAR_LAST.fullmatch(value)) is not None:
-        one, two, year = int(found["one"]), int(found["two"]), int(found["year"])
-        if len(found["year"]) == 2:
+    if (match := _YEAR_FIRST.fullmatch(value)) is not None:
+        return int(match["year"]), int(match["month"]), int(match["day"])
+    if (match := _YEAR_LAST.fullmatch(value)) is not None:
+        one, two, year = int(match["one"]), int(match["two"]), int(match["year"])
+        if len(match["year"]) == 2:
             year += 2000 if year < _THIS_CENTURY else 1900
         # With points, it is the day that goes first, everywhere.
-        month_first = order == "month first" and found["mark"] != "."
+        month_first = order == "month first" and match["mark"] != "."
         return (year, one, two) if month_first else (year, two, one)
-    if (found := _WORDED.fullmatch(value)) is not None:
-        month = MONTHS.get(normal_name(found["month"] or found["month2"]))
-        return None if month is None else (int(found["year"]), month, int(found["day"] or found["day2"]))
+    if (match := _WORDED.fullmatch(value)) is not None:
+        month = MONTHS.get(normal_name(match["month"] or match["month2"]))
+        return None if month is None else (int(match["year"]), month, int(match["day"] or match["day2"]))
     return None

@@ -1,6 +1,5 @@
 """MIMIC-CXR-JPG with its split, metadata and label tables, and MIMIC-CXR's reports."""
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -10,11 +9,11 @@ from shlex import quote
 from typing import Final
 
 from training.clinical.text.report_text import Report, make_report, read_report
+from training.common.encodings import read_text
 from training.common.errors import DataError
 from training.common.record import LineError, MetadataValue, Record, Split
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.encodings import decode_text
-from training.common.tables.rows import count_rows, find_table, need_table, read_records, read_table
+from training.common.tables import count_rows, find_table, need_table, read_records, read_table
 from training.importing.files import image_paths, is_image, walk_files
 from training.importing.layouts import Layout, Source
 from training.importing.listing import Listing
@@ -23,9 +22,6 @@ from training.importing.report import Tally
 _SPLIT: Final = "mimic-cxr-2.0.0-split"
 _IMAGES: Final = "files"
 _SECTIONS: Final = "mimic_cxr_sectioned"
-# Downloads lie in folders such as physionet.org/files/mimic-cxr-jpg/2.0.0.
-_DEEPEST: Final = 5
-_MOST_FOLDERS: Final = 20
 _SPLITS: Final[dict[str, Split]] = {"train": "train", "validate": "val", "test": "test"}
 _COLUMNS: Final = ("dicom_id", "study_id", "subject_id", "split")
 _KEYS: Final = frozenset({"subject_id", "study_id"})
@@ -34,8 +30,7 @@ _POSITIVE: Final = frozenset({"1", "1.0"})
 _PATIENT: Final = re.compile(r"p(\d{3,})|(\d{8})", re.IGNORECASE)
 _STUDY: Final = re.compile(r"s(\d+)|(\d{8})", re.IGNORECASE)
 _NAMED: Final = re.compile(r"(s\d+)(?:[_. -].*)?|(\d{8})", re.IGNORECASE)
-_PLACES: Final = ("files", "mimic-cxr-reports/files", "mimic-cxr-reports", "")
-_LARGEST: Final = 1 << 20
+_FOLDERS: Final = ("files", "mimic-cxr-reports/files", "mimic-cxr-reports", "")
 _TAKEN: Final = "taken"
 _WITHOUT_TEXT: Final = "reports without a part that describes the image"
 _UNREADABLE: Final = "reports that cannot be read or are several of a study"
@@ -116,16 +111,13 @@ MIMIC_CXR: Final = Layout(
 
 def _way_out(source: Path) -> str:
     """The command that reads a folder which is no copy of MIMIC-CXR, where it can be told."""
-    for place, folders, files in os.walk(source):
-        depth = len(Path(place).relative_to(source).parts)
-        folders[:] = [] if depth >= _DEEPEST else sorted(folders)[:_MOST_FOLDERS]
-        if any(name.startswith(f"{_SPLIT}.csv") for name in files):
-            return f"; the table lies in {place}: `recoquest import mimic-cxr {quote(place)}`"
-        if any(name.lower().endswith(".txt") for name in files):
-            return (
-                "; for images with their texts in files of the same name: "
-                f"`recoquest import folder {quote(str(source))}`"
-            )
+    if (table := next(source.rglob(f"{_SPLIT}.csv*"), None)) is not None:
+        return f"; the table is in {table.parent}: `recoquest import mimic-cxr {quote(str(table.parent))}`"
+    if next(source.rglob("*.[tT][xX][tT]"), None) is not None:
+        return (
+            "; for images with their texts in files of the same name: "
+            f"`recoquest import folder {quote(str(source))}`"
+        )
     return ""
 
 
@@ -149,12 +141,12 @@ def _find_study(path: str) -> tuple[str, str] | None:
     above = len(folders)
     while not study and above:
         above -= 1
-        found = _STUDY.fullmatch(folders[above])
-        study = f"s{found[1] or found[2]}" if found else ""
+        match = _STUDY.fullmatch(folders[above])
+        study = f"s{match[1] or match[2]}" if match else ""
     if not study:
         return None
     patients = (_PATIENT.fullmatch(folder) for folder in reversed(folders[:above]))
-    patient = next((f"p{found[1] or found[2]}" for found in patients if found), "")
+    patient = next((f"p{match[1] or match[2]}" for match in patients if match), "")
     return ("" if patient[1:] == study[1:] else patient), study
 
 
@@ -199,14 +191,14 @@ class _Reports:
 
     def tally(self) -> Tally:
         """Count the reports, and what became of them."""
-        found = sum(len(names) for by_patient in self._names.values() for names in by_patient.values())
+        total = sum(len(names) for by_patient in self._names.values() for names in by_patient.values())
         counts = Counter(self._asked.values())
-        reasons = {"reports without an image": found - len(self._asked), _UNREADABLE: counts[_UNREADABLE]}
+        reasons = {"reports without an image": total - len(self._asked), _UNREADABLE: counts[_UNREADABLE]}
         if counts[_WITHOUT_TEXT]:
             first = next(name for name, became in self._asked.items() if became == _WITHOUT_TEXT)
             reasons[f"{_WITHOUT_TEXT}, {first} first"] = counts[_WITHOUT_TEXT]
         left_out = {reason: count for reason, count in reasons.items() if count}
-        return Tally(str(self.source), "report", found, counts[_TAKEN], 0, left_out)
+        return Tally(str(self.source), "report", total, counts[_TAKEN], 0, left_out)
 
 
 def _sections(table: Path) -> _Reports:
@@ -223,32 +215,26 @@ def _sections(table: Path) -> _Reports:
 
 def _report_files(folder: Path, encoding: str | None) -> _Reports:
     """Reports in a folder and below; one that is named after its study goes before any other."""
-    found: dict[str, dict[str, list[str]]] = {}
+    names: dict[str, dict[str, list[str]]] = {}
     for path in walk_files(folder):
-        if path.lower().endswith(".txt") and (place := _find_study(path)) is not None:
-            patient, study = place
-            found.setdefault(study, {}).setdefault(patient, []).append(path)
-    for study, by_patient in found.items():
+        if path.lower().endswith(".txt") and (named := _find_study(path)) is not None:
+            patient, study = named
+            names.setdefault(study, {}).setdefault(patient, []).append(path)
+    for study, by_patient in names.items():
         for paths in by_patient.values():
             own = [path for path in paths if PurePosixPath(path).stem.lower() in (study, study[1:])]
             paths[:] = own or paths
 
     def load(name: str) -> Report:
-        path = folder / name
-        try:
-            if path.stat().st_size > _LARGEST:
-                raise DataError(f"the report {name} has over {_LARGEST >> 20} MiB")
-            return read_report(decode_text(path.read_bytes(), f"the report {name}", encoding))
-        except OSError as error:
-            raise DataError(f"the report {name} cannot be read: {error.strerror or error}") from error
+        return read_report(read_text(folder / name, f"the report {name}", encoding))
 
-    return _Reports(folder, found, load)
+    return _Reports(folder, names, load)
 
 
 def _find_reports(source: Path) -> Path | None:
-    """The folder with p10 to p19 in `source`, if reports lie in it; else `source`, if any lie below."""
-    for place in _PLACES:
-        folder = source / place
+    """The folder with p10 to p19 in `source`, if it has reports; otherwise `source`, if any are below."""
+    for inside in _FOLDERS:
+        folder = source / inside
         if next(folder.glob("p[0-9][0-9]/p*/s*.txt"), None) is not None:
             return folder
     texts = (path for path in walk_files(source) if path.lower().endswith(".txt"))
@@ -265,30 +251,30 @@ def _list_reports(reports: _Reports, images: Path) -> Listing:
         DataError: There is no image of a study.
     """
     left_out = Counter[str]()
-    found: list[tuple[str, str, str]] = []
+    files: list[tuple[str, str, str]] = []
     for path in walk_files(images):
-        place = _find_study(path)
+        named = _find_study(path)
         if (
-            place is not None
+            named is not None
             and is_image(path)
-            and (reports.names_of(*place) or _is_named_in_full(path, place))
+            and (reports.names_of(*named) or _is_named_in_full(path, named))
         ):
-            found.append((path, *place))
+            files.append((path, *named))
         elif is_image(path):
             left_out["images outside of the folder of a study"] += 1
-        elif place is not None and not path.lower().endswith(".txt"):
+        elif named is not None and not path.lower().endswith(".txt"):
             left_out[f"{Path(path).suffix} files of studies"] += 1
-    if not found:
+    if not files:
         raise DataError(
             f"There are reports in {reports.source} and no image such as p10/p10000032/s50414267/NAME.jpg in "
             f"{images}; give the folder of the images with --images."
         )
     # A study's images, one after the other, wherever they are: its report is read once.
-    found.sort(key=lambda item: (item[1], item[2], item[0]))
-    counts = Counter((patient, study, Path(path).stem) for path, patient, study in found)
+    files.sort(key=lambda item: (item[1], item[2], item[0]))
+    counts = Counter((patient, study, Path(path).stem) for path, patient, study in files)
 
     def items() -> Iterator[Record | Rejection | Tally]:
-        for number, (path, patient, study) in enumerate(found, 1):
+        for number, (path, patient, study) in enumerate(files, 1):
             name = Path(path).stem
             if counts[patient, study, name] > 1:
                 yield Rejection(number, f"the study {study} has several images {name!r}: {path}")
@@ -309,9 +295,9 @@ def _list_reports(reports: _Reports, images: Path) -> Listing:
             )
         yield reports.tally()
 
-    return Listing(images, images, len(found), items(), "image", left_out)
+    return Listing(images, images, len(files), items(), "image", left_out)
 
 
-def _is_named_in_full(path: str, place: tuple[str, str]) -> bool:
+def _is_named_in_full(path: str, named: tuple[str, str]) -> bool:
     """Whether a path has a study's name with its letter; eight digits alone may be anything."""
-    return any(f"/{place[1]}{end}" in f"/{path.lower()}" for end in "/._- ")
+    return any(f"/{named[1]}{end}" in f"/{path.lower()}" for end in "/._- ")

@@ -33,14 +33,12 @@ class PathFinder:
     """Files of a folder by the names that a table has for them.
 
     Args:
-        folder: The folder of the images.
         files: All files found in it: with the reason why one is no image, or "" for an image.
         table: The table; names may start from its folder, where that is below the folder of the images or the
             name has "..".
 
     Attributes:
-        moved: Beginnings of paths that were written on another computer, with the folders here that stand for
-            them; see `learn`.
+        moved: Beginnings of paths in a table, with the folders here that have the images; see `learn`.
     """
 
     def __init__(self, folder: Path, files: Mapping[str, str], table: Path | None = None) -> None:
@@ -57,7 +55,6 @@ class PathFinder:
         spelled = Counter(map(_composed, files))
         self._by_spelling = {name: path for path in files if spelled[name := _composed(path)] == 1}
         self._known: dict[str, str | None] = {}
-        self._inner = ""
         self.moved: Mapping[str, str] = {}
 
     def find(self, name: str) -> str | None:
@@ -68,8 +65,8 @@ class PathFinder:
         path or name ahead; last the only image that has the name without its ending.
         """
         if name not in self._known:
-            found = next(filter(None, map(self._look_up, self._spellings(name))), None)
-            self._known[name] = found or self._add_ending(name)
+            path = next(filter(None, map(self._look_up, self._spellings(name))), None)
+            self._known[name] = path or self._add_ending(name)
         return self._known[name]
 
     def find_loosely(self, name: str) -> tuple[str, str] | None:
@@ -84,43 +81,32 @@ class PathFinder:
         exported = _PREFIX.sub("", local or plain)
         for difference, written in ((_CASE, name), (_QUOTES, plain), (_PREFIXES, exported)):
             paths = [_fold(path) for path in self._spellings(written)]
-            found = {file for path in paths for file in self._by_folded_name.get(path.rpartition("/")[2], ())}
-            alike = {file for file in found if _fold(file) in paths}
+            files = {file for path in paths for file in self._by_folded_name.get(path.rpartition("/")[2], ())}
+            alike = {file for file in files if _fold(file) in paths}
             if difference == _PREFIXES and exported != plain and not alike:
                 # The folders are those of its storage.
-                alike = found
+                alike = files
             if alike:
                 return (alike.pop(), difference) if len(alike) == 1 else None
         return None
 
-    def look_in_folder_of(self, name: str) -> str | None:
-        """Look all names up in the folder of the only image with this name as well, if all images are there.
-
-        Returns:
-            That folder; None where there is none.
-        """
-        tail = f"/{posixpath.normpath(name)}"
-        inner = {path[: -len(tail)] for path in self._images if path.endswith(tail)}
-        if len(inner) != 1 or not all(path.startswith(f"{min(inner)}/") for path in self._images):
-            return None
-        self._inner = inner.pop()
-        self._known.clear()
-        return self._inner
-
     def learn(self, names: Sequence[str]) -> None:
-        """Tell from all names at once which folders here stand for those of another computer, as `moved`."""
-        votes = Counter[tuple[str, str]]()
-        foreign = [as_path(name) for name in names if self.find(name) is None and self.is_foreign(name)]
-        for path in foreign:
-            if (move := self._match(_composed(path))) is not None:
-                votes[move] += 1
+        """Tell from all names at once where images are that are not found, as `moved`.
+
+        Paths of another computer begin with its folders. A download has its table next to the folder that has
+        all images, so its paths lack that folder.
+        """
+        missing = [_plain(name) for name in names if self.find(name) is None]
+        votes = Counter(filter(None, map(self._match, missing)))
         moved: dict[str, str] = {}
         for (beginning, folder), count in votes.most_common():
+            if not beginning and not all(path.startswith(folder) for path in self._images):
+                continue
             # Two names alike in two folders are no more than a chance.
             if (
                 beginning not in moved
                 and len(moved) < _MOST_MOVED
-                and 2 * count >= sum(path.startswith(beginning) for path in foreign)
+                and (not beginning or 2 * count >= sum(path.startswith(beginning) for path in missing))
             ):
                 moved[beginning] = folder
         self.moved = moved
@@ -160,11 +146,6 @@ class PathFinder:
         return [path for path, end in zip(alike, ends, strict=True) if end == max(ends)]
 
     @cached_property
-    def _by_name(self) -> dict[str, list[str]]:
-        """Composed paths of images by their names without folders."""
-        return _grouped((_composed(path).rpartition("/")[2], _composed(path)) for path in self._images)
-
-    @cached_property
     def _by_folded_name(self) -> dict[str, list[str]]:
         return _grouped((_fold(path).rpartition("/")[2], path) for path in self._images)
 
@@ -202,13 +183,11 @@ class PathFinder:
                 yield self._prefix + plain
             yield plain
             yield from (plain[len(root) :] for root in self._roots if plain.startswith(root))
-            if self._inner:
-                yield f"{self._inner}/{plain}"
         if self.moved and ".." not in foreign.split("/"):
-            composed = _composed(foreign)
+            plain = _plain(name)
             for beginning, folder in self.moved.items():
-                if composed.startswith(beginning):
-                    yield folder + composed[len(beginning) :]
+                if plain.startswith(beginning):
+                    yield folder + plain[len(beginning) :]
 
     def _look_up(self, path: str) -> str | None:
         if path in self._files:
@@ -221,19 +200,23 @@ class PathFinder:
         if is_like_image(name):
             return None
         spelled = map(_composed, self._spellings(name))
-        found = next((self._without_ending[path] for path in spelled if path in self._without_ending), [])
-        return found[0] if len(found) == 1 else None
+        images = next((self._without_ending[path] for path in spelled if path in self._without_ending), [])
+        return images[0] if len(images) == 1 else None
 
     def _match(self, path: str) -> tuple[str, str] | None:
         """Split a path and that of the only image with the longest end in common where they differ."""
-        parts = path.split("/")
-        ends = {file: _common_end(parts, file.split("/")) for file in self._by_name.get(parts[-1], ())}
+        if ".." in (parts := path.split("/")):
+            return None
+        images = map(_composed, self._by_folded_name.get(_fold(parts[-1]), ()))
+        ends = {image: _common_end(parts, image.split("/")) for image in images}
         longest = max(ends.values(), default=0)
-        alike = [file for file, length in ends.items() if length == longest]
-        if len(alike) != 1 or longest == len(parts):
+        alike = [image for image, length in ends.items() if length == longest]
+        if not longest or len(alike) != 1:
             return None
         end = len("/".join(parts[-longest:]))
-        return path[:-end], alike[0][:-end]
+        beginning, folder = path[:-end], alike[0][:-end]
+        takes = self.is_foreign(path) if beginning else bool(folder)
+        return (beginning, folder) if takes else None
 
 
 def is_like_image(name: str) -> bool:
@@ -247,6 +230,10 @@ def as_path(name: str) -> str:
     if scheme is None:
         return name.replace("\\", "/")
     return unquote(_QUERY.split(name[scheme.end() :], maxsplit=1)[0])
+
+
+def _plain(name: str) -> str:
+    return posixpath.normpath(_composed(as_path(name)))
 
 
 def _composed(path: str) -> str:

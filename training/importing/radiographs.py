@@ -12,7 +12,7 @@ from training.clinical.text.sentences import report_sentences
 from training.common.errors import DataError
 from training.common.record import LineError, MetadataValue, Record, Split
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.rows import (
+from training.common.tables import (
     count_rows,
     find_table,
     need_table,
@@ -35,8 +35,8 @@ _POSITIVE: Final = frozenset({"1", "1.0"})
 
 _CHEXPERT_PLUS: Final = ("path_to_image", "section_findings", "section_impression", "split")
 # Folders of unpacked archives of images; the table names .jpg files, the archives also have .png.
-_PLACES: Final = ("", "PNG", "PNG/PNG", "images")
-_FOLDERS: Final = ("train", "valid", "test")
+_FOLDERS: Final = ("", "PNG", "PNG/PNG", "images")
+_SPLIT_FOLDERS: Final = ("train", "valid", "test")
 _SUFFIXES: Final = (".jpg", ".png")
 _CHEXBERT: Final = ("chexbert_labels/report_fixed.json", "report_fixed.json")
 _PATIENT: Final = ("race", "ethnicity", "interpreter_needed", "insurance_type", "deceased")
@@ -97,7 +97,9 @@ def list_chexpert(source: Source) -> Listing:
 
     items = (item for split, table in tables.items() for item in records(split, table))
     total = sum(count_rows(table, _CHEXPERT) for table in tables.values())
-    files = image_paths(root, [place for table in tables.values() for place in _patients_folder(table, root)])
+    files = image_paths(
+        root, [folder for table in tables.values() for folder in _patients_folder(table, root)]
+    )
     return Listing(source.path, root, total, items, files=files)
 
 
@@ -144,14 +146,14 @@ def list_chexpert_plus(source: Source) -> Listing:
         raise DataError(f"There is no df_chexpert_plus_240401.csv in {source.path}.")
     root, left_out = source.images or source.path, _patients_of(source.leave_out)
     labels = _chexbert_labels(source.path)
-    places = [(place, suffix) for place in _PLACES for suffix in _SUFFIXES]
+    folders = [(folder, suffix) for folder in _FOLDERS for suffix in _SUFFIXES]
 
     def file_of(path: PurePosixPath) -> str:
-        """The path of the file that is there, else of where it should be; the last place is tried first."""
-        for number, (place, suffix) in enumerate(places):
-            inside = (PurePosixPath(place) / path.with_suffix(suffix)).as_posix()
+        """The path of the file that is there, else of where it should be; the last folder is tried first."""
+        for number, (folder, suffix) in enumerate(folders):
+            inside = (PurePosixPath(folder) / path.with_suffix(suffix)).as_posix()
             if (root / inside).is_file():
-                places.insert(0, places.pop(number))
+                folders.insert(0, folders.pop(number))
                 return inside
         return path.as_posix()
 
@@ -189,7 +191,9 @@ def list_chexpert_plus(source: Source) -> Listing:
             ),
         )
 
-    files = image_paths(root, [f"{place}/{split}".strip("/") for place in _PLACES for split in _FOLDERS])
+    files = image_paths(
+        root, [f"{folder}/{split}".strip("/") for folder in _FOLDERS for split in _SPLIT_FOLDERS]
+    )
     return _listing(tables[-1], root, _CHEXPERT_PLUS, record, files)
 
 
@@ -349,7 +353,7 @@ def list_iu_xray(source: Source) -> Listing:
     """Find Kaggle's tables or Open-i's XML files, and the images anywhere below the source or `images`."""
     path, files = source.path, ImageFiles(source.images or source.path)
     if find_table(path, _IU_REPORTS) is None and find_table(path, _IU_PROJECTIONS) is None:
-        folders = (path / place for place in _OPEN_I)
+        folders = (path / name for name in _OPEN_I)
         folder = next((folder for folder in folders if any(folder.glob("*.xml"))), None)
         if folder is None:
             raise DataError(
@@ -402,8 +406,8 @@ def _list_open_i(folder: Path, files: ImageFiles) -> Listing:
                     yield Rejection(number, study, path.name)
                     continue
                 try:
-                    candidates = filter(None, (files.find(name + suffix) for suffix in _OPEN_I_SUFFIXES))
-                    image = next(candidates, None) or files.need(f"{name}.png")
+                    names = [name + suffix for suffix in _OPEN_I_SUFFIXES]
+                    image = files.need(next((own for own in names if own in files.by_name), names[0]))
                 except LineError as error:
                     yield Rejection(number, str(error), path.name)
                 else:

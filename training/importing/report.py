@@ -16,10 +16,7 @@ Doubt = Literal["", "cut", "preview"]
 IN_FOLDERS: Final = "files in folders named "
 HIDDEN_FILES: Final = "hidden files and files of systems"
 _OF_SYSTEMS: Final = (IN_FOLDERS, HIDDEN_FILES)
-# So many reasons are given in full, then so many in brief; more are summed up.
-_MOST_REASONS: Final = 12
-_MOST_BRIEF: Final = 60
-_MOST_OF_SYSTEMS: Final = 4
+_MOST_REASONS: Final = 20
 _MOST_EXAMPLES: Final = 10
 _LONGEST: Final = 60
 _DOUBTS: Final[Mapping[Doubt, tuple[tuple[str, str], str]]] = {
@@ -83,7 +80,6 @@ class Tally:
     Attributes:
         source: What lists them, for messages.
         unit: What is counted, for messages.
-        found: Number of items in the source.
         taken: Number of items in the manifest whose files were decoded.
         refused: Number of items that cannot be used; each is named in the report's rejections.
         left_out: Number of items for each reason to pass them over on purpose.
@@ -117,21 +113,11 @@ class Tally:
 
 
 def name_reasons(left_out: Mapping[str, int]) -> list[str]:
-    """Reasons with their numbers: the files of users first, then those of systems."""
-    reasons = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
-    of_systems = [item for item in reasons if item[0].startswith(_OF_SYSTEMS)]
-    of_users = [item for item in reasons if not item[0].startswith(_OF_SYSTEMS)]
-    # In brief: without what is to be done about it.
-    brief = [
-        (reason.partition(", which")[0].partition(" (")[0], count)
-        for reason, count in of_users[_MOST_REASONS:]
-    ]
-    lines = [f"{reason}: {count:,}" for reason, count in [*of_users[:_MOST_REASONS], *brief[:_MOST_BRIEF]]]
-    if rest := sum(count for _, count in brief[_MOST_BRIEF:]):
-        lines.append(f"{len(brief) - _MOST_BRIEF} more kinds of files: {rest:,}")
-    lines += [f"{reason}: {count:,}" for reason, count in of_systems[:_MOST_OF_SYSTEMS]]
-    if rest := sum(count for _, count in of_systems[_MOST_OF_SYSTEMS:]):
-        lines.append(f"files in {len(of_systems) - _MOST_OF_SYSTEMS} more folders of systems: {rest:,}")
+    """Reasons with their numbers, the most frequent first: the files of users ahead of those of systems."""
+    reasons = sorted(left_out.items(), key=lambda item: (item[0].startswith(_OF_SYSTEMS), -item[1], item[0]))
+    lines = [f"{reason}: {count:,}" for reason, count in reasons[:_MOST_REASONS]]
+    if more := reasons[_MOST_REASONS:]:
+        lines.append(f"{len(more)} more reasons: {sum(count for _, count in more):,}")
     return lines
 
 
@@ -180,11 +166,8 @@ class ImportReport:
     """Outcome of an import.
 
     Attributes:
-        folder: Folder of the manifest.
-        records: Number of its lines.
         rejections: Everything that cannot be used, by line.
         tallies: Rows or files of each source, each with what became of it.
-        contents: Texts and labels of the records.
         notes: Sentences on how the source was read.
     """
 

@@ -24,12 +24,12 @@ from training.clinical.reports.study_report import (
     parse_status,
     parse_time,
 )
+from training.common.encodings import decode_text
 from training.common.errors import DataError
 from training.common.manifest import read_manifest, write_manifest
 from training.common.record import Record
 from training.common.rejections import Rejection
-from training.common.tables.encodings import decode_text
-from training.common.tables.table import Row, Table, open_table
+from training.common.tables import Row, Table, open_table
 from training.imaging.formats import SIGNATURE_BYTES, is_dicom
 from training.importing.report import Contents, Examples
 
@@ -79,14 +79,14 @@ _SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ReadReport:
-    """A report and its place.
+    """A report and its location.
 
     Attributes:
-        place: Number of the file in `ORDER`, and line or number in it: names of files are names of people.
+        location: Number of the file in `ORDER`, and line or number in it: names of files are names of people.
         report: The report; for one that cannot be taken, the reason.
     """
 
-    place: str
+    location: str
     report: StudyReport | ReportError
 
 
@@ -94,7 +94,7 @@ class ReadReport:
 class LeftOutFile:
     """A file without reports that can be read, and why it was passed over."""
 
-    place: str
+    location: str
     reason: str
 
 
@@ -103,11 +103,8 @@ def read_reports(
 ) -> Iterator[ReadReport | LeftOutFile]:
     """Read a file, or all files of a folder in the order of their names, which are not said.
 
-    Args:
-        source: The file or folder.
-        key: Secret of the home folder, for keyed hashes.
-        format: Format of all files; None: by their endings and beginnings.
-        encoding: Of texts and tables that are not UTF-8.
+    The `key` is the secret of the home folder, for keyed hashes. Without a `format`, endings and beginnings
+    of files tell it; `encoding` is that of texts and tables that are not UTF-8.
 
     Raises:
         DataError: The source cannot be read.
@@ -115,7 +112,7 @@ def read_reports(
     if not source.exists():
         raise DataError("The source of the reports is not there: give a file or a folder.")
     for number, path in _files(source):
-        place = f"File {number}"
+        location = f"File {number}"
         try:
             if path.stat().st_size > _LONGEST_FILE:
                 raise ReportError(f"it has more than {_LONGEST_FILE >> 20} MiB")
@@ -127,23 +124,23 @@ def read_reports(
             for inside, report in _read(path, own, encoding):
                 if isinstance(report, SourceReport):
                     try:
-                        yield ReadReport(f"{place}{inside}", deidentified(report, key))
+                        yield ReadReport(f"{location}{inside}", deidentified(report, key))
                     except ReportError as error:
-                        yield ReadReport(f"{place}{inside}", error)
+                        yield ReadReport(f"{location}{inside}", error)
                 elif isinstance(report, NoReportError):
-                    yield LeftOutFile(f"{place}{inside}", str(report))
+                    yield LeftOutFile(f"{location}{inside}", str(report))
                 else:
-                    yield ReadReport(f"{place}{inside}", report)
+                    yield ReadReport(f"{location}{inside}", report)
         except NoReportError as error:
-            yield LeftOutFile(place, str(error))
+            yield LeftOutFile(location, str(error))
         except ReportError as error:
-            yield ReadReport(place, error)
+            yield ReadReport(location, error)
         except OSError as error:
-            yield ReadReport(place, ReportError(f"it cannot be read: {error.strerror or 'input error'}"))
+            yield ReadReport(location, ReportError(f"it cannot be read: {error.strerror or 'input error'}"))
         except DataError as error:
             if path == source:
                 raise
-            yield ReadReport(place, ReportError(str(error).rstrip(".")))
+            yield ReadReport(location, ReportError(str(error).rstrip(".")))
 
 
 def _files(source: Path) -> Iterator[tuple[int, Path]]:
@@ -151,11 +148,11 @@ def _files(source: Path) -> Iterator[tuple[int, Path]]:
     if not source.is_dir():
         yield 1, source
         return
-    found = []
+    paths = []
     for folder, folders, names in os.walk(os.fsencode(source)):
         links = [name for name in folders if Path(os.fsdecode(folder), os.fsdecode(name)).is_symlink()]
-        found += [os.path.join(folder, name) for name in (*names, *links)]  # noqa: PTH118 - in any encoding
-    for number, name in enumerate(sorted(found), 1):
+        paths += [os.path.join(folder, name) for name in (*names, *links)]  # noqa: PTH118 - in any encoding
+    for number, name in enumerate(sorted(paths), 1):
         path = Path(os.fsdecode(name))
         parts = path.relative_to(source).parts
         if path.is_file() and not any(part.startswith(_HIDDEN) for part in parts):
@@ -180,7 +177,7 @@ def _format(path: Path) -> Format | None:
 def _read(
     path: Path, format: Format, encoding: str | None
 ) -> Iterator[tuple[str, SourceReport | ReportError]]:
-    """Give reports with their places in a file.
+    """Give reports with their locations in a file.
 
     Raises:
         ReportError: The file has no report.
@@ -220,12 +217,12 @@ def _fhir_file(path: Path, encoding: str | None) -> Iterator[tuple[str, SourceRe
     parts = [("", content)]
     if path.suffix.lower() in (".ndjson", ".jsonl"):
         parts = [(f", line {number}", line) for number, line in enumerate(content.splitlines(), 1)]
-    for place, part in parts:
+    for location, part in parts:
         try:
             for number, report in enumerate(read_resource(part) if part.strip() else (), 1):
-                yield f"{place}, report {number}", report
+                yield f"{location}, report {number}", report
         except ReportError as error:
-            yield place, error
+            yield location, error
 
 
 def _hl7_file(path: Path) -> Iterator[tuple[str, SourceReport | ReportError]]:
@@ -233,12 +230,12 @@ def _hl7_file(path: Path) -> Iterator[tuple[str, SourceReport | ReportError]]:
     if not messages:
         raise ReportError("it has no message that begins with MSH")
     for number, content in enumerate(messages, 1):
-        place = f", message {number}"
+        location = f", message {number}"
         try:
             for report in read_message(parse_message(content)):
-                yield place, report
+                yield location, report
         except ReportError as error:
-            yield place, error
+            yield location, error
 
 
 class _UnfitTableError(DataError):
@@ -321,35 +318,33 @@ class Attached:
 def attach_reports(records: Sequence[Record], reports: Iterable[StudyReport]) -> Attached:
     """Give records the texts, the report and the labels of the reports of their studies.
 
-    Args:
-        records: Records whose metadata has `study`, `accession` or both.
-        reports: Reports in the order in which they came.
+    Records have `study`, `accession` or both in their metadata; reports are in the order in which they came.
     """
     by_key: defaultdict[str, list[int]] = defaultdict(list)
-    for place, record in enumerate(records):
+    for position, record in enumerate(records):
         for name in ("study", "accession"):
             if value := record.metadata.get(name):
-                by_key[f"{name}:{value}"].append(place)
+                by_key[f"{name}:{value}"].append(position)
     received: defaultdict[int, list[StudyReport]] = defaultdict(list)
     matched = waiting = 0
     mismatched, without_text = list[int](), list[int]()
     for number, report in enumerate(reports):
-        places = next((by_key[key] for key in report.study_keys if key in by_key), [])
-        patients = {place: _patients(records[place]) for place in places}
-        same = [place for place in places if report.may_be_of(patients[place], patients.values())]
+        positions = next((by_key[key] for key in report.study_keys if key in by_key), [])
+        patients = {position: _patients(records[position]) for position in positions}
+        same = [position for position in positions if report.may_be_of(patients[position], patients.values())]
         matched += bool(same)
-        waiting += not places
-        if places and not same:
+        waiting += not positions
+        if positions and not same:
             mismatched.append(number)
         if same and not report.describes:
             without_text.append(number)
-        for place in same:
-            received[place].append(report)
+        for position in same:
+            received[position].append(report)
     changed = list(records)
-    for place, own in received.items():
+    for position, own in received.items():
         current = current_report(own)
         if current is not None:
-            changed[place] = with_report(records[place], current)
+            changed[position] = with_report(records[position], current)
     return Attached(tuple(changed), matched, waiting, tuple(mismatched), tuple(without_text))
 
 
@@ -378,9 +373,8 @@ class AttachedSource:
     """What became of the reports of a source.
 
     Attributes:
-        refused: Place and reason of each that cannot be taken.
+        refused: Location and reason of each that cannot be taken.
         sentences: The counts, found = matched + without an image + refused + left out, and remarks.
-        contents: Texts and labels of all records.
     """
 
     refused: tuple[str, ...]
@@ -395,37 +389,37 @@ def attach_source(folder: Path, source: Path, key: bytes) -> AttachedSource:
         DataError: The manifest or the source cannot be read.
     """
     reports: list[StudyReport] = []
-    places: list[str] = []
+    locations: list[str] = []
     refused: list[str] = []
     left_out = Counter[str]()
     for read in read_reports(source, key):
         if isinstance(read, LeftOutFile):
             left_out[read.reason] += 1
         elif isinstance(read.report, ReportError):
-            refused.append(f"{read.place}: {read.report}.")
+            refused.append(f"{read.location}: {read.report}.")
         else:
             reports.append(read.report)
-            places.append(read.place)
+            locations.append(read.location)
     attached = attach_reports(read_manifest(folder, max_rejected=0).records, reports)
     write_manifest(folder, attached.records)
-    refused += (f"{places[at]}: {reports[at].mismatch}." for at in attached.mismatched)
+    refused += (f"{locations[at]}: {reports[at].mismatch}." for at in attached.mismatched)
     contents = Contents()
     for record in attached.records:
         contents.add(record)
-    # Reports without a text are named by their places.
+    # Reports without a text are named by their locations.
     contents.fragments = Examples()
-    found = attached.matched + attached.waiting + len(refused) + left_out.total()
+    total = attached.matched + attached.waiting + len(refused) + left_out.total()
     counts = (
-        f"Reports: {found:,} found = {attached.matched:,} matched + {attached.waiting:,} without an image + "
+        f"Reports: {total:,} found = {attached.matched:,} matched + {attached.waiting:,} without an image + "
         f"{len(refused):,} refused + {left_out.total():,} left out."
     )
-    bare = [places[at] for at in attached.without_text]
+    bare = [locations[at] for at in attached.without_text]
     said = (counts, *remarks(left_out, len(attached.mismatched), bare))
     return AttachedSource(tuple(refused), said, contents)
 
 
 def remarks(left_out: Mapping[str, int], differing: int, without_text: Sequence[str]) -> Iterator[str]:
-    """Give sentences on reports that are left out, of another patient, or, by their places, without text."""
+    """Give sentences on reports that are left out, of another patient, or, by location, without text."""
     for reason, count in sorted(left_out.items()):
         yield f"Left out: {count:,} files ({reason})."
     if differing:

@@ -42,16 +42,16 @@ def draw_split(name: str, splits: tuple[Split, ...] = _DRAWN) -> Split:
 
 
 def split_in(parts: Sequence[str]) -> tuple[Split, int] | None:
-    """The split that components of a path name, and the place of the last that does; None if they differ.
+    """The split that components of a path name, and the position of the last that does; None if they differ.
 
     A component is the split's name, such as train, or has a number behind it, as train-00001-of-00004.
     """
-    places = {
-        place: SPLITS[part[1].lower()]
-        for place, part in enumerate(map(_COMPONENT.fullmatch, parts))
+    positions = {
+        position: SPLITS[part[1].lower()]
+        for position, part in enumerate(map(_COMPONENT.fullmatch, parts))
         if part is not None
     }
-    return (places[max(places)], max(places)) if len(set(places.values())) == 1 else None
+    return (positions[max(positions)], max(positions)) if len(set(positions.values())) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -146,13 +146,9 @@ def settle(
     first that the data set names, else the one that they have in the manifest that is replaced, else one
     drawn by the group, or by the digest of the file. Named splits stay.
 
-    Args:
-        records: Each with the digest of its file.
-        notes: Gets sentences on what was done.
-        extracted: Whether the files came out of tables or shards. Records of equal files then become one
-            image with all texts, unless their splits or groups differ.
-        replaced: The manifest that is replaced, if any.
-        prefix: Beginning of the paths of images in it.
+    Each record has the digest of its file. Where files came out of tables or shards (`extracted`), records of
+    equal files become one image with all texts, unless their splits or groups differ. The paths of images in
+    the manifest that is `replaced` begin with `prefix`. `notes` gets sentences on what was done.
     """
     replaced = replaced or ReplacedManifest()
     records = _split_by_paths(records, notes, extracted=extracted)
@@ -194,7 +190,7 @@ def _split_by_paths(records: Sequence[Record], notes: list[str], *, extracted: b
         for number, record in enumerate(records)
         if record.split is None
     }
-    named = {number: found for number, path in paths.items() if (found := split_in(path)) is not None}
+    named = {number: match for number, path in paths.items() if (match := split_in(path)) is not None}
     if not named:
         return records
     if len(named) < len(paths):
@@ -203,7 +199,7 @@ def _split_by_paths(records: Sequence[Record], notes: list[str], *, extracted: b
             "others are not: all splits are drawn."
         )
         return records
-    below = {number: tuple(paths[number][place + 1 :]) for number, (_, place) in named.items()}
+    below = {number: tuple(paths[number][position + 1 :]) for number, (_, position) in named.items()}
     labelled = not extracted and all(len(folders) == 1 for folders in below.values())
     counts = Counter(split for split, _ in named.values())
     counted = ", ".join(f"{split} {counts[split]:,}" for split in get_args(Split) if counts[split])
@@ -257,14 +253,14 @@ def _join(same: Sequence[Record]) -> Record:
 
 def _group_equal_files(records: list[Record], notes: list[str]) -> list[Record]:
     """Records of equal files as one group, unless they have several groups or splits already."""
-    places: defaultdict[str | None, list[int]] = defaultdict(list)
-    for place, record in enumerate(records):
-        places[record.sha256].append(place)
+    positions: defaultdict[str | None, list[int]] = defaultdict(list)
+    for position, record in enumerate(records):
+        positions[record.sha256].append(position)
     copies, parted = Examples(), Examples()
-    for digest, alike in places.items():
+    for digest, alike in positions.items():
         # Several records of a table may have one written file; only other splits make it a copy.
         first, *others = {
-            (records[place].image, records[place].split): records[place] for place in alike
+            (records[position].image, records[position].split): records[position] for position in alike
         }.values()
         for other in others:
             name = other.id if other.image == first.image else other.image
@@ -273,8 +269,8 @@ def _group_equal_files(records: list[Record], notes: list[str]) -> list[Record]:
         groups = {record.group for record in (first, *others)} - {None}
         if others and len(groups) < 2 and all(other.split == first.split for other in others):
             group = next(iter(groups), f"copies-{digest}"[:_GROUP_LENGTH])
-            for place in alike:
-                records[place] = replace(records[place], group=group)
+            for position in alike:
+                records[position] = replace(records[position], group=group)
     if copies.count:
         notes.append(f"{copies.times('file is a copy of another', 'files are copies of others')}: {copies}.")
     if parted.count:

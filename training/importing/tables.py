@@ -13,8 +13,8 @@ from typing import Final, get_args
 from training.common.errors import DataError, ImageError
 from training.common.record import Split
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.roles import LAST_TEXTS, NAMES, Role, normal_name
-from training.common.tables.table import Row, Table, is_unnamed
+from training.common.roles import LAST_TEXTS, NAMES, Role, normal_name
+from training.common.tables import Row, Table, is_unnamed
 from training.common.values import is_not_known, is_without_words, parse_list
 from training.imaging.formats import is_readable_suffix
 from training.imaging.images import ImageLimits, read_file
@@ -54,7 +54,7 @@ _LOOKED_AT: Final = 10_000
 _ODD: Final = ("[", "{", "('", '("', "b'", 'b"')
 _LOST: Final = "\ufffd"
 # Sentences on values that the manifest does not have as the table does, in the order of a report. (a|b) is a
-# verb in the singular and the plural; a key is a value or the place of a column.
+# verb in the singular and the plural; a key is a value or the index of a column.
 _NOTES: Final[Mapping[str, str]] = {
     "loose": "(row names its image|rows name their images) by a name that differs in {key} alone: {all}.",
     "bare": "(row names its image|rows name their images) without the ending: {all}.",
@@ -85,15 +85,13 @@ class Columns:
     """The columns of a table by what they hold.
 
     Attributes:
-        places: Place of the column of each role that the table has; of several with texts, the first one.
-        texts: Places of all columns with texts, in their order.
-        labels: Places of all columns with labels.
-        metadata: Names of the columns that become metadata, by their places.
-        notes: Sentences on what was taken for what.
-        exiftool: Whether exiftool wrote the table.
+        indices: Index of the column of each role that the table has; of several with texts, the first one.
+        texts: Indices of all columns with texts, in their order.
+        labels: Indices of all columns with labels.
+        metadata: Names of the columns that become metadata, by their indices.
     """
 
-    places: dict[Role, int]
+    indices: dict[Role, int]
     texts: tuple[int, ...]
     labels: tuple[int, ...]
     metadata: dict[int, str]
@@ -110,44 +108,42 @@ def is_known_column(name: str) -> bool:
 def read_columns(table: Table, column_of_images: Callable[[], int | None] = lambda: None) -> Columns:
     """Tell what each column of a table holds: by its name or a synonym, without regard to case.
 
-    Args:
-        table: The table.
-        column_of_images: Finds the column with the paths of images where no name says which it is.
+    `column_of_images` finds the column with the paths of images where no name says which it is.
 
     Raises:
         DataError: No column holds the paths of images.
     """
     normal = [_GROUP.sub("", normal_name(name)) for name in table.columns]
     exiftool = _EXIFTOOL in normal
-    places: dict[Role, int] = {
+    indices: dict[Role, int] = {
         role: normal.index(name)
         for role in get_args(Role)
         if (name := next((name for name in NAMES[role] if name in normal), None)) is not None
     }
     texts = _columns_of_texts(normal)
-    labels = tuple(place for role, place in places.items() if role == "labels")
+    labels = tuple(index for role, index in indices.items() if role == "labels")
     if exiftool:
         # A caption or a keyword may be in any of them.
-        texts = tuple(place for place, name in enumerate(normal) if name in _CAPTIONS) or texts
-        labels = tuple(place for place, name in enumerate(normal) if name in _KEYWORDS) or labels
-        places["image"] = normal.index(_EXIFTOOL)
+        texts = tuple(index for index, name in enumerate(normal) if name in _CAPTIONS) or texts
+        labels = tuple(index for index, name in enumerate(normal) if name in _KEYWORDS) or labels
+        indices["image"] = normal.index(_EXIFTOOL)
     if labels:
-        places["labels"] = labels[0]
+        indices["labels"] = labels[0]
     if texts:
-        places["text"] = texts[0]
-    if "report" not in places and ("findings" in places) != ("impression" in places):
+        indices["text"] = texts[0]
+    if "report" not in indices and ("findings" in indices) != ("impression" in indices):
         # One section alone is the whole of what a report says.
-        places["report"] = places.pop("findings", places.pop("impression", -1))
-    if "image" not in places and (place := column_of_images()) is not None:
-        texts = tuple(other for other in texts if other != place)
-        places = {role: other for role, other in places.items() if other != place} | {"image": place}
-    if "image" not in places:
+        indices["report"] = indices.pop("findings", indices.pop("impression", -1))
+    if "image" not in indices and (index := column_of_images()) is not None:
+        texts = tuple(other for other in texts if other != index)
+        indices = {role: other for role, other in indices.items() if other != index} | {"image": index}
+    if "image" not in indices:
         raise DataError(_without_images(table))
-    unnamed = tuple(place for place, name in enumerate(table.columns) if is_unnamed(name))
-    used = {*places.values(), *texts, *labels, *unnamed}
-    metadata = {place: name for place, name in enumerate(table.columns) if place not in used}
-    notes = tuple(_notes_on_columns(table, places, texts, labels, metadata))
-    return Columns(places, texts, labels, metadata, unnamed, notes, exiftool)
+    unnamed = tuple(index for index, name in enumerate(table.columns) if is_unnamed(name))
+    used = {*indices.values(), *texts, *labels, *unnamed}
+    metadata = {index: name for index, name in enumerate(table.columns) if index not in used}
+    notes = tuple(_notes_on_columns(table, indices, texts, labels, metadata))
+    return Columns(indices, texts, labels, metadata, unnamed, notes, exiftool)
 
 
 def _without_number(name: str) -> str:
@@ -160,15 +156,15 @@ def _without_number(name: str) -> str:
 
 
 def _columns_of_texts(normal: Sequence[str]) -> tuple[int, ...]:
-    """Places of the columns of one name for texts, that without a number first."""
+    """Indices of the columns of one name for texts, that without a number first."""
     plain = [_without_number(name) for name in normal]
     base = next((name for name in (*NAMES["text"], *LAST_TEXTS) if name in plain), None)
 
-    def number(place: int) -> int:
-        numbered = _NUMBERED.fullmatch(normal[place])
-        return 0 if numbered is None or normal[place] == base else int(numbered[2])
+    def number(index: int) -> int:
+        numbered = _NUMBERED.fullmatch(normal[index])
+        return 0 if numbered is None or normal[index] == base else int(numbered[2])
 
-    return tuple(sorted((place for place, name in enumerate(plain) if name == base), key=number))
+    return tuple(sorted((index for index, name in enumerate(plain) if name == base), key=number))
 
 
 def _without_images(table: Table) -> str:
@@ -192,7 +188,7 @@ def begins_with_image(table: Table, image: str) -> str:
 
 def _notes_on_columns(
     table: Table,
-    places: dict[Role, int],
+    indices: dict[Role, int],
     texts: Sequence[int],
     labels: Sequence[int],
     metadata: dict[int, str],
@@ -202,19 +198,19 @@ def _notes_on_columns(
     if table.captions:
         yield f"Took {table.path} for lines of a name, # and a number, a tab, and a caption."
     several: dict[Role, Sequence[int]] = {"text": texts, "labels": labels}
-    named = {role: several.get(role) or [place] for role, place in places.items()}
+    named = {role: several.get(role) or [index] for role, index in indices.items()}
     taken = [
-        f"{_listed([repr(table.columns[place]) for place in own])} for {_CALLED.get(role, role)}"
+        f"{_listed([repr(table.columns[index]) for index in own])} for {_CALLED.get(role, role)}"
         for role, own in named.items()
-        if any(table.columns[place].casefold() != role for place in own)
+        if any(table.columns[index].casefold() != role for index in own)
     ]
     if taken:
         plural = len(taken) > 1 or " and " in taken[0]
         yield f"Took {'columns' if plural else 'column'} {_listed(taken)}."
-    others = [repr(name) for name in metadata.values() if _ROLES.get(_without_number(name)) in places]
+    others = [repr(name) for name in metadata.values() if _ROLES.get(_without_number(name)) in indices]
     if others:
         yield f"Took {_listed(others)} for metadata, in addition to the columns above."
-    if places.keys().isdisjoint(_SAYING):
+    if indices.keys().isdisjoint(_SAYING):
         names = [shortened(name) for name in metadata.values()][:_SHOWN]
         rest = f"; its other columns are {_listed(names)}: rename one to 'text' or 'report'" if names else ""
         yield f"{table.path} has no column of texts, such as 'text', 'caption' or 'report'{rest}."
@@ -229,10 +225,9 @@ class ImageRows:
     """The rows of one image, taken together.
 
     Attributes:
-        line: The first line.
         order: Where the table numbers the texts of an image, the number of each.
         one_each: What an image has one of, with the line that says so.
-        known: Metadata by the places of their columns.
+        known: Metadata by the indices of their columns.
         later: Lines of metadata that are not on the first line.
     """
 
@@ -256,13 +251,10 @@ class TableReader:
     """The rows of a table, gathered by image.
 
     Attributes:
-        folder: Folder of the images.
         keep_unknown_texts: Keep texts such as "nan".
-        found: Number of rows.
         images: What is known of each image, by its path, in the order of the table.
         refused: Rows that cannot be used, in the order of their lines.
-        left_out: Rows without any value.
-        values: Metadata by the places of their columns.
+        values: Metadata by the indices of their columns.
     """
 
     table: Table
@@ -275,9 +267,6 @@ class TableReader:
     refused: list[Rejection] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     values: defaultdict[int, Values] = field(default_factory=lambda: defaultdict(Values))
-    # The folder below that has all images, where the first one is not found without it.
-    _inner: str | None = None
-    _looked_in_folder: bool = False
     _missing: list[Row] = field(default_factory=list)
     _foreign: list[tuple[str, int]] = field(default_factory=list)
     # Columns whose values another program mostly wrote as lists.
@@ -292,7 +281,7 @@ class TableReader:
         Raises:
             DataError: The table cannot be read, or is not in its encoding.
         """
-        image = self.columns.places["image"]
+        image = self.columns.indices["image"]
 
         def begins_row(line: str) -> bool:
             return self.finder.begins_with_image(line, self.table.delimiter, image, len(self.table.columns))
@@ -300,10 +289,10 @@ class TableReader:
         looked = islice(self.table.rows(begins_row), _LOOKED_AT)
         rows = [row for row in looked if isinstance(row, Row)]
         self.finder.learn([row.values[image].strip() for row in rows])
-        for place in {*self.columns.texts, *self.columns.labels}:
-            values = [row.values[place] for row in rows if not is_not_known(row.values[place])]
+        for index in {*self.columns.texts, *self.columns.labels}:
+            values = [row.values[index] for row in rows if not is_not_known(row.values[index])]
             if 2 * sum(parse_list(value) is not None for value in values) >= max(1, len(values)):
-                self._lists.add(place)
+                self._lists.add(index)
         for row in self.table.rows(begins_row):
             self.found += 1
             if isinstance(row, LeftOut):
@@ -314,7 +303,7 @@ class TableReader:
                 self.refused.append(Rejection(row.line, "it names no image"))
             elif any("\0" in value for value in row.values):
                 self.refused.append(Rejection(row.line, "it holds a null character"))
-            elif (path := self._find(name)) is None:
+            elif (path := self.finder.find(name) or self.finder.find(name.strip())) is None:
                 self._missing.append(row)
             else:
                 self._take(row, path)
@@ -326,14 +315,14 @@ class TableReader:
 
     def _take_missing(self) -> None:
         """Take rows whose names fit one image but for their spelling, where no other name fits it."""
-        image = self.columns.places["image"]
+        image = self.columns.indices["image"]
         names = {row.values[image].strip() for row in self._missing}
-        found = {name: self.finder.find_loosely(name) for name in names}
-        fitting = Counter(loose[0] for loose in found.values() if loose is not None)
+        loose_names = {name: self.finder.find_loosely(name) for name in names}
+        fitting = Counter(match[0] for match in loose_names.values() if match is not None)
         exact = set(self.images)
         for row in self._missing:
             name = row.values[image].strip()
-            path, difference = found[name] or ("", "")
+            path, difference = loose_names[name] or ("", "")
             if fitting[path] > 1:
                 self._refuse(row, f"{name!r} may be {path!r}, and so may another name of the table")
             elif path in exact:
@@ -354,7 +343,7 @@ class TableReader:
 
     def _take(self, row: Row, path: str) -> bool:
         """Add a row to the image of this path, or refuse it."""
-        name = row.values[self.columns.places["image"]].strip()
+        name = row.values[self.columns.indices["image"]].strip()
         suffix = PurePosixPath(path).suffix.lower()
         if not is_readable_suffix(suffix) and not _has_signature(self.folder / path):
             self._refuse(row, f"{name!r} is one of the {unreadable(suffix)}")
@@ -380,24 +369,15 @@ class TableReader:
             self._noted["bare"][""].note(f"{name!r} for {path!r} on line {row.line}", row.line)
         return True
 
-    def _find(self, name: str) -> str | None:
-        path = self.finder.find(name) or self.finder.find(name.strip())
-        if path is None and not self.images and not self._looked_in_folder:
-            # A download holds its table next to the folder of its images.
-            self._looked_in_folder = True
-            self._inner = self.finder.look_in_folder_of(name.strip())
-            path = self.finder.find(name.strip())
-        return path
-
     def _one_each(self, row: Row) -> Iterator[tuple[Role, str]]:
         for role in _ONE_EACH:
-            if role in self.columns.places:
-                place = self.columns.places[role]
-                value = row.values[place].strip()
+            if role in self.columns.indices:
+                index = self.columns.indices[role]
+                value = row.values[index].strip()
                 if role == "split" and value.casefold() in _SPLITS:
                     value = value.casefold()
                 is_there = (
-                    self._is_text(value, row.line) if role in _REPORTS else self._is_there(value, place, row)
+                    self._is_text(value, row.line) if role in _REPORTS else self._is_there(value, index, row)
                 )
                 if is_there:
                     yield role, value
@@ -409,22 +389,22 @@ class TableReader:
         if "split" in one_each and one_each["split"] not in _SPLITS:
             self._noted["split"][one_each["split"]].add(one_each["split"], row.line)
         texts: set[str] = set()
-        for place in self.columns.texts:
-            own = [" ".join(text.split()) for text in row.texts.get(place) or self._items(row, place)]
+        for index in self.columns.texts:
+            own = [" ".join(text.split()) for text in row.texts.get(index) or self._items(row, index)]
             # Programs write one caption of a photograph into several fields.
             own = [text for text in own if not (self.columns.exiftool and text in texts)]
             texts.update(own)
             for text in own:
                 self._add_text(row, known, text)
-        for place in self.columns.labels:
-            self._add_labels(row, known, place)
-        for place in self.columns.metadata:
-            value = row.values[place].strip()
-            if self._is_there(value, place, row):
-                self._add_metadata(row, known, place, value)
-        for place in self.columns.unnamed:
-            if value := row.values[place].strip():
-                self._noted["unnamed"][place].add(value, row.line)
+        for index in self.columns.labels:
+            self._add_labels(row, known, index)
+        for index in self.columns.metadata:
+            value = row.values[index].strip()
+            if self._is_there(value, index, row):
+                self._add_metadata(row, known, index, value)
+        for index in self.columns.unnamed:
+            if value := row.values[index].strip():
+                self._noted["unnamed"][index].add(value, row.line)
         if lost := next((value for value in row.values if _LOST in value), None):
             self._noted["lost"][""].add(lost, row.line)
 
@@ -436,43 +416,43 @@ class TableReader:
         if _is_decoded_twice(text):
             self._noted["twice"][""].add(text, row.line)
         known.texts.append(text)
-        if "order" in self.columns.places:
-            known.order.append(row.values[self.columns.places["order"]].strip())
+        if "order" in self.columns.indices:
+            known.order.append(row.values[self.columns.indices["order"]].strip())
 
-    def _items(self, row: Row, place: int) -> tuple[str, ...]:
+    def _items(self, row: Row, index: int) -> tuple[str, ...]:
         """The texts of a value that another program wrote as a list, where those of its column mostly are."""
-        value = row.values[place]
+        value = row.values[index]
         if not value.startswith(_ODD):
             return (value,)
-        items = parse_list(value) if place in self._lists else None
-        self._noted["odd" if items is None else "listed"][place].add(value, row.line)
+        items = parse_list(value) if index in self._lists else None
+        self._noted["odd" if items is None else "listed"][index].add(value, row.line)
         return (value,) if items is None else items
 
-    def _add_labels(self, row: Row, known: ImageRows, place: int) -> None:
+    def _add_labels(self, row: Row, known: ImageRows, index: int) -> None:
         between = _BETWEEN_KEYWORDS if self.columns.exiftool else _BETWEEN_LABELS
-        parts = (part.strip() for item in self._items(row, place) for part in between.split(item))
-        own = dict.fromkeys(label for label in parts if self._is_there(label, place, row))
+        parts = (part.strip() for item in self._items(row, index) for part in between.split(item))
+        own = dict.fromkeys(label for label in parts if self._is_there(label, index, row))
         if known.labels and own.keys() - known.labels.keys():
             self._noted["labels"][""].add("; ".join(own), row.line)
         known.labels |= own
 
-    def _add_metadata(self, row: Row, known: ImageRows, place: int, value: str) -> None:
-        before = known.known.get(place)
+    def _add_metadata(self, row: Row, known: ImageRows, index: int, value: str) -> None:
+        before = known.known.get(index)
         if before is None:
-            known.known[place] = value
+            known.known[index] = value
             if row.line != known.line:
-                known.later[place] = row.line
-            self.values[place].add(value, row.line)
+                known.later[index] = row.line
+            self.values[index].add(value, row.line)
         elif before != value:
-            first = f"{shortened(before)} on line {known.later.get(place, known.line)}"
+            first = f"{shortened(before)} on line {known.later.get(index, known.line)}"
             words = f"{shortened(value)} on line {row.line} after {first}"
-            self._noted["differing"][place].note(words, row.line)
+            self._noted["differing"][index].note(words, row.line)
 
-    def _is_there(self, value: str, place: int, row: Row) -> bool:
+    def _is_there(self, value: str, index: int, row: Row) -> bool:
         if not is_not_known(value):
             return True
         if value:
-            self._noted["unknown"][place].add(value, row.line)
+            self._noted["unknown"][index].add(value, row.line)
         return False
 
     def _is_text(self, value: str, line: int) -> bool:
@@ -487,23 +467,24 @@ class TableReader:
 
     def notes(self) -> Iterator[str]:
         """Sentences on values that are not in the manifest as they are in the table, with their lines."""
-        if self._inner is not None:
-            yield f"Looked for the images in the folder {self._inner!r} as well."
         for beginning, folder in self.finder.moved.items():
+            if not beginning:
+                yield f"Looked for the images in the folder {folder.rstrip('/')!r} as well."
+                continue
             where = f"{self.folder / folder}" if folder else f"{self.folder}"
             yield f"Looked for images whose paths begin with {beginning!r} in {where}, by the rest of them."
         if self._foreign:
             yield self._note_on_foreign()
         for kind, note in _NOTES.items():
             # Those of columns in their order.
-            for key, examples in sorted(self._noted[kind].items(), key=lambda item: _place(item[0])):
+            for key, examples in sorted(self._noted[kind].items(), key=lambda item: _index(item[0])):
                 verb = _TIMES.search(note)
                 times = "" if verb is None else examples.times(verb[1], verb[2])
                 yield _TIMES.sub("{times}", note).format(
                     times=times,
                     key=key,
-                    column=self.table.columns[_place(key)],
-                    number=_place(key) + 1,
+                    column=self.table.columns[_index(key)],
+                    number=_index(key) + 1,
                     split=SPLITS.get(str(key).casefold()),
                     lines=examples.lines(),
                     all=examples,
@@ -525,7 +506,7 @@ class TableReader:
         )
 
 
-def _place(key: str | int) -> int:
+def _index(key: str | int) -> int:
     return key if isinstance(key, int) else -1
 
 

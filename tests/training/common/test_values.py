@@ -15,26 +15,10 @@ from training.common.values import (
 )
 
 NOT_KNOWN = (
-    *(
-        "",
-        "  ",
-        "nan",
-        "NaN",
-        "None",
-        "NULL",
-        "null",
-        "N/A",
-        "n/a",
-        "NA",
-        "-",
-        "#N/A",
-        "<NA>",
-        " nan ",
-        "\\N",
-    ),
+    *("", "  ", "nan", "NaN", "None", "NULL", "null", "N/A", "n/a", "NA", "-", "#N/A", "<NA>", " nan "),
     *("(null)", "k. A.", "k.A.", "k.a.", "keine Angabe", "Keine  Angabe", "N.A.", "n. a.", "--", "?", "???"),
     *("unbekannt", "Unbekannt", "missing", "MISSING", "\u2013", "...", "___", "Unknown", "n/d", "inconnu"),
-    *("Non renseign\xe9", "non disponible", "desconocido", "s/d", "sin datos", "onbekend"),
+    *("Non renseign\xe9", "non disponible", "desconocido", "s/d", "sin datos", "onbekend", "\\N"),
 )
 KNOWN = ("null and void", "none", "0", "--5", "Nancy", "Na", "no", "+", "++", "missing tooth", "k", "A.")
 WITHOUT_WORDS = ("", " ", "\u200b\u200b", "\ufeff", "___", "...", "-", "?!", "\u2026", "\u3002", "'", "|")
@@ -85,18 +69,11 @@ def test_numbers(value: str, number: float | None) -> None:
     assert type(parsed) is type(number)
 
 
-@pytest.mark.parametrize(
-    ("value", "number"), [("65,5", 65.5), ("-,5", -0.5), ("65.5", None), ("1.234,5", None)]
-)
-def test_a_decimal_comma(value: str, number: float | None) -> None:
-    assert parse_number(value, ",") == number
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"), [("007", True), ("9007199254740993", True), ("0", False), ("0.5", False)]
-)
-def test_names_of_digits(value: str, expected: bool) -> None:
-    assert is_name_of_digits(value) is expected
+def test_a_decimal_comma_and_names_of_digits() -> None:
+    for value, number in {"65,5": 65.5, "-,5": -0.5, "65.5": None, "1.234,5": None}.items():
+        assert parse_number(value, ",") == number
+    for value, is_name in {"007": True, "9007199254740993": True, "0": False, "0.5": False}.items():
+        assert is_name_of_digits(value) is is_name
 
 
 @pytest.mark.parametrize(

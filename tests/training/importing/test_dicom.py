@@ -6,6 +6,7 @@ import json
 import os
 import random
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,18 +17,33 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 from pydicom import Dataset, dcmread
-from pydicom.uid import CTImageStorage, SecondaryCaptureImageStorage
+from pydicom.dataset import FileMetaDataset
+from pydicom.fileset import FileSet
+from pydicom.sequence import Sequence
+from pydicom.uid import (
+    UID,
+    CTImageStorage,
+    ExplicitVRLittleEndian,
+    MediaStorageDirectoryStorage,
+    SecondaryCaptureImageStorage,
+)
 
 from tests.dicom_films import MARKER, encoded, make_film, uid
 from tests.dicom_markers import jpeg_film, marked_film
 from tests.training.importing.trees import imported, write
 from training.clinical.pseudonyms import keyed_hash
-from training.common.errors import DataError
+from training.common.errors import DataError, ImageError
 from training.common.manifest import read_manifest
 from training.imaging.images import ImageLimits, decode_whole
 from training.importing import dicom
-from training.importing.dicom import Examined, examine, examine_all
-from training.importing.dicom_files import Place
+from training.importing.dicom import (
+    Examined,
+    SourceFile,
+    examine,
+    examine_all,
+    find_source_files,
+    read_source_file,
+)
 from training.importing.layouts import Source
 from training.importing.report import ImportReport
 
@@ -42,7 +58,7 @@ def examined(folder: Path, content: bytes, **options: Any) -> Examined:
     """Examine one file; new films are written into images in the folder."""
     write(folder, "1", content)
     (folder / "images").mkdir(exist_ok=True)
-    return examine(Place(1, folder / "1"), Source(folder / "1", folder, key=KEY, **options))
+    return examine(SourceFile(1, folder / "1"), Source(folder / "1", folder, key=KEY, **options))
 
 
 def film_of(folder: Path, outcome: Examined) -> bytes:
@@ -314,7 +330,7 @@ def test_what_cannot_be_imported_is_said(tmp_path: Path) -> None:
         import_films(tmp_path / "1", out)
     # Processes say it, too.
     with pytest.raises(DataError, match="The films cannot be written: No such file or directory"):
-        list(examine_all([Place(1, tmp_path / "1")], Source(tmp_path, tmp_path / "gone", key=KEY)))
+        list(examine_all([SourceFile(1, tmp_path / "1")], Source(tmp_path, tmp_path / "gone", key=KEY)))
 
 
 def _children() -> list[str]:
@@ -338,12 +354,158 @@ def test_a_film_that_takes_too_much_costs_itself_alone(
         side = 4096 if number == 2 else 64
         write(tmp_path, str(number), encoded(make_film(number, rows=side, columns=side)))
     (tmp_path / "images").mkdir()
-    places = [Place(number, tmp_path / str(number)) for number in range(1, 4)]
-    outcomes = examine_all(places, Source(tmp_path, tmp_path, key=KEY))
+    files = [SourceFile(number, tmp_path / str(number)) for number in range(1, 4)]
+    outcomes = examine_all(files, Source(tmp_path, tmp_path, key=KEY))
     first = next(outcomes)
     assert _children()
     assert [bool(outcome.films) for outcome in (first, *outcomes)] == [True, False, True]
     assert not _children()
+
+
+def test_a_source_that_is_not_there_is_said_without_its_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not there") as raised:
+        find_source_files(tmp_path / MARKER)
+    assert MARKER not in str(raised.value)
+
+
+def test_a_zip_archive_is_read_without_being_unpacked(tmp_path: Path) -> None:
+    archive = tmp_path / "films.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in (("../../outside.dcm", b"first"), ("folder/", b""), ("/absolute", b"second")):
+            file.writestr(name, content)
+    source = find_source_files(archive)
+    assert [(file.number, read_source_file(file, 10)) for file in source.files] == [
+        (1, b"first"),
+        (2, b"second"),
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["films.zip"]
+
+
+def test_zip_archives_that_inflate_too_much_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dicom, "_SMALL_ARCHIVE", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("1", bytes(3_000_000))
+    with pytest.raises(DataError, match="says that it holds"):
+        find_source_files(tmp_path / "bomb.zip")
+
+
+@pytest.mark.parametrize(
+    ("packing", "damage", "reason"),
+    [
+        (zipfile.ZIP_STORED, {2000: bytes(100)}, "the archive is damaged, or compressed in an unknown way"),
+        (zipfile.ZIP_LZMA, {60: bytes(100)}, "the archive is damaged"),
+        # The flag of encryption in the local header; that in the directory is found by its mark.
+        (zipfile.ZIP_STORED, {6: b"\1"}, "it is encrypted; unpack the archive with its password first"),
+    ],
+)
+def test_members_that_are_damaged_or_encrypted_are_refused(
+    tmp_path: Path, packing: int, damage: dict[int, bytes], reason: str
+) -> None:
+    path = tmp_path / "films.zip"
+    with zipfile.ZipFile(path, "w", packing) as file:
+        file.writestr("1", encoded(make_film(1)))
+    content = bytearray(path.read_bytes())
+    for start, changed in damage.items():
+        content[start : start + len(changed)] = changed
+    if "encrypted" in reason:
+        content[content.index(b"PK\1\2") + 8] |= 1
+    path.write_bytes(content)
+    (member,) = find_source_files(path).files
+    with pytest.raises(ImageError, match=reason):
+        read_source_file(member, 1 << 20)
+
+
+@pytest.fixture
+def medium(tmp_path: Path) -> Path:
+    """A medium of three films, as a program writes it."""
+    files = FileSet()
+    for number in range(3):
+        files.add(make_film(number, patient=number // 2, study=number // 2))
+    files.write(tmp_path / "medium")
+    return tmp_path / "medium"
+
+
+@pytest.mark.parametrize("inside", ["", "DICOMDIR"])
+def test_the_files_of_the_records_are_taken(medium: Path, inside: str) -> None:
+    write(medium, "README.TXT", "viewer")
+    source = find_source_files(medium / inside)
+    assert (len(source.files), source.refused) == (3, [])
+    assert source.left_out == {"files that the DICOMDIR does not name": 1}
+    source.files[1].path.unlink()
+    source = find_source_files(medium)
+    assert [(refused.line, refused.reason) for refused in source.refused] == [
+        (2, "the DICOMDIR names it, and it is not on the medium")
+    ]
+    assert [file.number for file in source.files] == [1, 3]
+
+
+@pytest.mark.parametrize("ending", [".dcm", ".DCM", ".dicom", ".dcm;1"])
+def test_files_with_an_ending_that_the_directory_lacks_are_found(medium: Path, ending: str) -> None:
+    for file in find_source_files(medium).files:
+        file.path.rename(file.path.with_name(file.path.name + ending))
+    source = find_source_files(medium)
+    assert (len(source.files), source.refused, source.left_out) == (3, [], {})
+
+
+def test_a_file_of_the_very_name_goes_before_one_with_an_ending(medium: Path) -> None:
+    first, second, _ = (file.path for file in find_source_files(medium).files)
+    first.with_name(first.name + ".dcm").write_bytes(b"a copy")
+    second.rename(second.with_name(second.name + ".txt"))
+    source = find_source_files(medium)
+    assert source.files[0].path == first
+    assert [refused.line for refused in source.refused] == [2]
+
+
+def directory_of(folder: Path, *files: tuple[str, ...], unused: int = -1) -> None:
+    """Write a DICOMDIR whose records name files; one record is not in use."""
+    records = []
+    for number, parts in enumerate(files):
+        record = Dataset()
+        # The second leads back to the first, and the third to nowhere.
+        record.OffsetOfTheNextDirectoryRecord = (0, 1, 99)[number % 3]
+        record.OffsetOfReferencedLowerLevelDirectoryEntity = 0
+        record.RecordInUseFlag = 0 if number == unused else 0xFFFF
+        record.DirectoryRecordType = "IMAGE"
+        record.ReferencedFileID = list(parts)
+        records.append(record)
+    directory = Dataset()
+    directory.OffsetOfTheFirstDirectoryRecordOfTheRootDirectoryEntity = 0
+    directory.DirectoryRecordSequence = Sequence(records)
+    directory.file_meta = FileMetaDataset()
+    directory.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    directory.file_meta.MediaStorageSOPClassUID = MediaStorageDirectoryStorage
+    directory.file_meta.MediaStorageSOPInstanceUID = UID("1.2.3")
+    directory.save_as(folder / "DICOMDIR", enforce_file_format=True)
+
+
+@pytest.mark.filterwarnings("ignore:Invalid value for VR")
+def test_names_are_found_in_small_letters_and_with_versions_and_none_leads_outside(tmp_path: Path) -> None:
+    write(tmp_path, "medium/images/im1.;1", b"1")
+    write(tmp_path, "outside", b"1")
+    (tmp_path / "medium" / "link").symlink_to(tmp_path / "outside")
+    wrong = (("IMAGES", "IM2"), ("..", "outside"), ("A/../..", "outside"), ("link",), ("X",) * 9)
+    directory_of(tmp_path / "medium", ("IMAGES", "IM1"), *wrong)
+    source = find_source_files(tmp_path / "medium")
+    assert [file.path.name for file in source.files] == ["im1.;1"]
+    assert [refused.line for refused in source.refused] == [2, 3, 4, 5, 6]
+
+
+def test_records_in_use_count_whatever_their_links(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path, f"IMAGES/F{number}", b"film")
+    directory_of(tmp_path, *(("IMAGES", f"F{number}") for number in range(4)), unused=3)
+    source = find_source_files(tmp_path)
+    assert [file.path.name for file in source.files] == ["F0", "F1", "F2"]
+    assert source.left_out == {"files that the DICOMDIR does not name": 1}
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing", bytes(128) + b"DICM" + b"\x02\x00\x10\x00UI\xff\xff"])
+def test_what_is_no_directory_is_said(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path, "DICOMDIR", content)
+    with pytest.raises(DataError, match="DICOMDIR cannot be followed"):
+        find_source_files(tmp_path)
 
 
 _WORDS = (b"SQ", b"OB", b"UN", b"US", b"PN", b"OW", b"\xff\xff", b"\xfe\xff\x00\xe0")

@@ -259,7 +259,5 @@ def test_a_folder_of_another_layout_is_told_what_reads_it(reports: Path, tmp_pat
     with pytest.raises(DataError, match=r"no report such as files/p10/.*`recoquest import folder .*photos`"):
         imported("mimic-cxr", tmp_path / "photos")
     write(tmp_path, "physionet.org/files/mimic-cxr-jpg/2.0.0/mimic-cxr-2.0.0-split.csv.gz", "")
-    with pytest.raises(
-        DataError, match=r"the table lies in .*2\.0\.0: `recoquest import mimic-cxr .*2\.0\.0`"
-    ):
+    with pytest.raises(DataError, match=r"the table is in .*2\.0\.0: `recoquest import mimic-cxr .*2\.0\.0`"):
         imported("mimic-cxr", tmp_path / "physionet.org")

@@ -44,16 +44,10 @@ def test_one_file_by_its_spellings(tmp_path: Path, there: str, name: str) -> Non
 
 
 def test_the_name_as_it_is_written_goes_first(tmp_path: Path) -> None:
-    finder = finder_of(
-        tmp_path / "photos", COMPOSED, DECOMPOSED, "photos/2.jpg", "2.jpg", "a\\b.jpg", "a/b.jpg"
-    )
-    for name in (COMPOSED, DECOMPOSED, "photos/2.jpg", "2.jpg", "a\\b.jpg", "a/b.jpg"):
-        assert finder.find(name) == name
-
-
-def test_the_whole_path_of_an_image(tmp_path: Path) -> None:
-    finder = finder_of(tmp_path / "photos", "sub/2.jpg")
-    assert finder.find(str(tmp_path / "photos" / "sub" / "2.jpg")) == "sub/2.jpg"
+    names = (COMPOSED, DECOMPOSED, "photos/2.jpg", "2.jpg", "a\\b.jpg", "a/b.jpg")
+    finder = finder_of(tmp_path / "photos", *names)
+    assert [finder.find(name) for name in names] == list(names)
+    assert finder.find(str(tmp_path / "photos" / "a" / "b.jpg")) == "a/b.jpg"
 
 
 @pytest.mark.parametrize("name", ["3.jpg", "", ".", "sub", "a\0.jpg", "x" * 5000])
@@ -73,22 +67,18 @@ def test_the_only_image_of_a_name_without_its_ending(tmp_path: Path) -> None:
         assert finder.find(name) == path
 
 
-def test_files_that_look_alike(tmp_path: Path) -> None:
-    finder = finder_of(tmp_path, "sub/Photo.JPG", "notes.txt")
-    assert finder.like("photo.jpg") == ["sub/Photo.JPG"]
-    assert finder.like("other\\photo") == ["sub/Photo.JPG"]
-    assert finder.like("notes.txt") == []
-
-
-def test_the_likest_folder_decides_among_files_that_look_alike(tmp_path: Path) -> None:
-    finder = finder_of(tmp_path, "a/x/1.jpg", "b/x/1.jpg", "b/y/1.JPG", "1.png")
-    for name, alike in (
-        ("b/x/1", ["b/x/1.jpg"]),
-        ("y\\1.jpg", ["b/y/1.JPG"]),
-        ("B/X/1.JPG", ["b/x/1.jpg"]),
-        ("x/1.gif", ["a/x/1.jpg", "b/x/1.jpg"]),
-        ("1", ["1.png", "a/x/1.jpg", "b/x/1.jpg", "b/y/1.JPG"]),
-    ):
+def test_files_that_look_alike_in_the_likest_folder(tmp_path: Path) -> None:
+    finder = finder_of(tmp_path, "a/x/1.jpg", "b/x/1.jpg", "b/y/1.JPG", "1.png", "sub/Photo.JPG", "notes.txt")
+    for name, alike in {
+        "photo.jpg": ["sub/Photo.JPG"],
+        "other\\photo": ["sub/Photo.JPG"],
+        "notes.txt": [],
+        "b/x/1": ["b/x/1.jpg"],
+        "y\\1.jpg": ["b/y/1.JPG"],
+        "B/X/1.JPG": ["b/x/1.jpg"],
+        "x/1.gif": ["a/x/1.jpg", "b/x/1.jpg"],
+        "1": ["1.png", "a/x/1.jpg", "b/x/1.jpg", "b/y/1.JPG"],
+    }.items():
         assert finder.like(name) == alike
 
 
@@ -98,39 +88,25 @@ def test_lines_that_are_rows(tmp_path: Path) -> None:
     def begins(line: str, column: int = 0) -> bool:
         return finder.begins_with_image(line, ",", column, 2)
 
-    assert begins("2.jpg,a cat\n")
-    assert begins('"sub\\1.jpg","a, cat"\n')
-    assert begins("7,2.jpg,a cat\n", column=1)
-    assert begins('"a cat",2.jpg\n', column=1)
-    assert not begins('runs",2.jpg\n', column=1)
-    assert not begins('","2.jpg"\n', column=1)
-    assert not begins('""","2.jpg"\n', column=1)
-    assert begins('"a ""cat""","2.jpg"\n', column=1)
-    assert begins("2.jpg\n")
-    assert begins("missing.png,a cat\n")
-    assert not begins("and a cat\n")
-    assert not begins("the file missing.png is gone\n")
-    assert not begins("\n")
+    for line in ("2.jpg,a cat", '"sub\\1.jpg","a, cat"', "2.jpg", "missing.png,a cat"):
+        assert begins(f"{line}\n")
+    for line in ("and a cat", "the file missing.png is gone", ""):
+        assert not begins(f"{line}\n")
+    for line in ("7,2.jpg,a cat", '"a cat",2.jpg', '"a ""cat""","2.jpg"'):
+        assert begins(f"{line}\n", column=1)
+    for line in ('runs",2.jpg', '","2.jpg"', '""","2.jpg"'):
+        assert not begins(f"{line}\n", column=1)
 
 
-def test_ids_are_paths_with_dashes() -> None:
+def test_ids_are_paths_with_dashes_and_digits_where_two_would_be_the_same() -> None:
     assert make_ids(["a.jpg", "b/c.jpg"], [None, "own"]) == (["a.jpg", "own"], [])
-
-
-def test_ids_that_would_be_the_same_get_digits_always_the_same_ones() -> None:
     ids, changed = make_ids(["a-b.jpg", "a/b.jpg"], [None, None])
-    assert ids[0] == "a-b.jpg"
-    assert ids[1].startswith("a-b-")
-    assert ids[1].endswith(".jpg")
-    assert changed == ["a/b.jpg"]
+    assert (ids[0], ids[1][:4], ids[1][-4:], changed) == ("a-b.jpg", "a-b-", ".jpg", ["a/b.jpg"])
     assert make_ids(["a/b.jpg", "a-b.jpg"], [None, None])[0] == ids[::-1]
-
-
-def test_an_id_of_the_table_is_kept() -> None:
+    # An id of the table is kept.
     ids, changed = make_ids(["a-b.jpg", "c.jpg"], [None, "a-b.jpg"])
-    assert ids[1] == "a-b.jpg"
+    assert (ids[1], changed) == ("a-b.jpg", ["a-b.jpg"])
     assert ids[0] not in ("a-b.jpg", "")
-    assert changed == ["a-b.jpg"]
 
 
 def test_ids_of_paths_that_no_address_can_have() -> None:
@@ -176,22 +152,28 @@ def test_paths_of_another_computer(tmp_path: Path, beginning: str, inner: str) -
     assert len(finder.moved) == 1
 
 
-def test_addresses_with_a_query_and_quoted_letters(tmp_path: Path) -> None:
-    finder = finder_of(tmp_path / "photos", "a b.jpg", "2.jpg")
-    names = ["https://example.org/i/a%20b.jpg?size=5#x", "https://example.org/i/2.jpg"]
+@pytest.mark.parametrize(
+    ("there", "names", "expected"),
+    [
+        # Addresses with a query and quoted letters.
+        (
+            ("a b.jpg", "2.jpg"),
+            ("https://example.org/i/a%20b.jpg?size=5#x", "https://example.org/i/2.jpg"),
+            ("a b.jpg", "2.jpg"),
+        ),
+        # A folder that is here is not taken for another.
+        (("a/1.jpg", "b/2.jpg", "3.jpg"), ("a/2.jpg", "b/1.jpg", "../3.jpg"), (None, None, None)),
+        # Two folders have the name.
+        (("a/1.jpg", "b/1.jpg"), ("/home/x/1.jpg",), (None,)),
+        # All images are in one folder below; a second folder leaves a doubt.
+        (("in/1.jpg", "in/2.jpg"), ("1.jpg", "gone.jpg"), ("in/1.jpg", None)),
+        (("in/1.jpg", "2.jpg"), ("1.jpg",), (None,)),
+    ],
+)
+def test_where_images_are_by_all_names_at_once(
+    tmp_path: Path, there: tuple[str, ...], names: tuple[str, ...], expected: tuple[str | None, ...]
+) -> None:
+    finder = finder_of(tmp_path / "photos", *there)
     finder.learn(names)
-    assert [finder.find(name) for name in names] == ["a b.jpg", "2.jpg"]
-
-
-def test_a_folder_that_is_here_is_not_taken_for_another(tmp_path: Path) -> None:
-    finder = finder_of(tmp_path / "photos", "a/1.jpg", "b/2.jpg", "3.jpg")
-    names = ["a/2.jpg", "b/1.jpg", "../3.jpg"]
-    finder.learn(names)
-    assert [finder.find(name) for name in names] == [None] * 3
-    assert not any(map(finder.is_foreign, names))
-
-
-def test_names_that_two_folders_have_are_not_guessed(tmp_path: Path) -> None:
-    finder = finder_of(tmp_path / "photos", "a/1.jpg", "b/1.jpg")
-    finder.learn(["/home/x/1.jpg"])
-    assert finder.find("/home/x/1.jpg") is None
+    assert tuple(map(finder.find, names)) == expected
+    assert [finder.is_foreign(name) for name in names] == [":" in name or name[0] == "/" for name in names]

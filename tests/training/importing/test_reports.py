@@ -127,7 +127,7 @@ def test_a_folder_counts_what_it_passes_over(tmp_path: Path) -> None:
         ORDER.replace("SOURCE", str(tmp_path)), shell=True, capture_output=True, text=True, check=True
     )
     place = listed.stdout.splitlines().index(str(tmp_path / "b.pdf")) + 1
-    assert [own.place for own in found if isinstance(own, LeftOutFile)] == [f"File {place}"]
+    assert [own.location for own in found if isinstance(own, LeftOutFile)] == [f"File {place}"]
     reports = [own.report for own in found if isinstance(own, ReadReport)]
     assert sum(isinstance(report, StudyReport) for report in reports) == 5
     (refused,) = [report for report in reports if isinstance(report, ReportError)]
@@ -156,7 +156,7 @@ def test_rows_of_a_table_that_cannot_be_taken_are_named(tmp_path: Path) -> None:
     found = [own for own in read_reports(path, KEY) if isinstance(own, ReadReport)]
     assert isinstance(found[0].report, StudyReport)
     assert texts_of(found[0].report) == {"FINDINGS": "No effusion.", "IMPRESSION": "Normal chest."}
-    assert [own.place for own in found] == [f"File 1, line {line}" for line in range(2, 8)]
+    assert [own.location for own in found] == [f"File 1, line {line}" for line in range(2, 8)]
     assert all(isinstance(own.report, ReportError) for own in found[1:])
 
 
@@ -183,7 +183,7 @@ def test_refusals_say_nothing_of_a_file(tmp_path: Path, name: str, content: byte
     for own in found:
         reason = own.reason if isinstance(own, LeftOutFile) else own.report
         assert isinstance(reason, str | ReportError)
-        assert "zqx" not in f"{own.place} {reason}".lower()
+        assert "zqx" not in f"{own.location} {reason}".lower()
     with pytest.raises(DataError, match="is not there") as raised:
         list(read_reports(tmp_path / "zqxnone", KEY))
     assert "zqx" not in str(raised.value)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,6 @@ from training.common.errors import DataError
 from training.common.manifest import Record
 from training.common.record import Split
 from training.importing.splits import draw_split, settle, split_in
-
-NUMBERS = range(60)
 
 
 def record(name: str, sha256: str, group: str | None = None, **values: Any) -> Record:
@@ -43,11 +42,14 @@ def test_copies_in_a_folder_are_one_group_and_take_their_split_along(tmp_path: P
     assert len({other.split for other in others.values()}) > 1
 
 
-def test_groups_that_share_files_are_drawn_together() -> None:
-    records = [record(f"{n}", f"{n // 2:064}", f"patient {(n + 1) // 2}") for n in NUMBERS]
+def test_groups_are_drawn_in_tenths_and_those_that_share_files_together() -> None:
+    records = [record(f"{n}", f"{n // 2:064}", f"patient {(n + 1) // 2}") for n in range(60)]
     assert len({one.split for one in settle(records, [], extracted=False)}) == 1
-    apart = [record(f"{n}", f"{n:064}", f"patient {n // 2}") for n in NUMBERS]
-    assert len({one.split for one in settle(apart, [], extracted=False)}) > 1
+    apart = [record(f"{n}", f"{n:064}", f"patient {n // 2}") for n in range(1000)]
+    settled = settle(apart, [], extracted=False)
+    assert all(one.split == two.split for one, two in zip(settled[::2], settled[1::2], strict=True))
+    counts = Counter(one.split for one in settled)
+    assert counts["train"] > 700 and 50 < counts["val"] < 150 and 50 < counts["test"] < 150
 
 
 def test_drawn_records_follow_a_named_split() -> None:

@@ -13,8 +13,7 @@ from typing import Any
 from app.settings import Settings
 from training.common.errors import ImageError
 from training.imaging.images import decode_whole
-from training.importing.dicom import MEMORY_BYTES, examine
-from training.importing.dicom_files import Place
+from training.importing.dicom import MEMORY_BYTES, SourceFile, examine
 from training.importing.layouts import Source
 
 
@@ -56,7 +55,7 @@ def _decoded(path: Path) -> str:
 def _imported(path: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "images").mkdir()
-        examined = examine(Place(1, path), Source(path, Path(folder), key=b"key"))
+        examined = examine(SourceFile(1, path), Source(path, Path(folder), key=b"key"))
     return f"{examined.refused}." if examined.refused else f"decoded {len(examined.films)} films"
 
 

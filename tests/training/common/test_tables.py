@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 from training.common.errors import DataError
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.rows import count_rows, read_rows, read_table
-from training.common.tables.table import DELIMITERS, QuoteError, RecordReader, Row, Table, open_table
+from training.common.tables import (
+    DELIMITERS,
+    QuoteError,
+    RecordReader,
+    Row,
+    Table,
+    count_rows,
+    open_table,
+    read_rows,
+    read_table,
+)
 
 Record = tuple[int, list[str]] | tuple[int, str]
 
@@ -46,6 +55,11 @@ TEXT_FOLLOWS = "text follows a quote that closes; inside of a field it is double
         ('1,"two\nlines","open\n2,b\n', [(2, NEVER_CLOSES), (3, ["2", "b"])]),
         ('1,"a" dog\n3,e\n', [(1, TEXT_FOLLOWS), (2, ["3", "e"])]),
         ('2,"b\nc" d\n3,e\n', [(1, TEXT_FOLLOWS), (2, ['c" d']), (3, ["3", "e"])]),
+        # A quote that never closes costs one line, whatever ends it.
+        *(
+            (end.join(['1,"a', "2,b", "", "3,c"]), [(1, NEVER_CLOSES), (2, ["2", "b"]), (4, ["3", "c"])])
+            for end in ("\n", "\r\n", "\r")
+        ),
     ],
 )
 def test_records_of_a_table_and_wrong_quotes(text: str, found: list[Record]) -> None:
@@ -54,12 +68,6 @@ def test_records_of_a_table_and_wrong_quotes(text: str, found: list[Record]) -> 
 
 def test_a_quote_behind_a_bar_and_a_space_is_a_character() -> None:
     assert records('1.jpg| "a dog" runs\n', "|") == [(1, ["1.jpg", ' "a dog" runs'])]
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_a_quote_that_never_closes_costs_one_line(end: str) -> None:
-    found = records(end.join(['1,"a', "2,b", "", "3,c"]))
-    assert found == [(1, NEVER_CLOSES), (2, ["2", "b"]), (4, ["3", "c"])]
 
 
 def test_a_quote_that_swallows_a_row_is_wrong() -> None:
@@ -72,17 +80,12 @@ def test_a_quote_that_swallows_a_row_is_wrong() -> None:
     ]
 
 
-def test_a_field_of_any_length() -> None:
+def test_long_fields_and_many_open_quotes_are_read_once() -> None:
+    """A quadratic reader would need minutes."""
     word = "word " * 100_000
     assert records(f'1,"{word}"\n2,{word}') == [(1, ["1", word]), (2, ["2", word])]
-
-
-def test_many_open_quotes_are_read_once_each() -> None:
-    """A quadratic reader would need minutes."""
-    lines = '1,"a\n' * 50_000
-    found = records(lines)
-    assert len(found) == 50_000
-    assert found[-1] == (50_000, NEVER_CLOSES)
+    found = records('1,"a\n' * 50_000)
+    assert (len(found), found[-1]) == (50_000, (50_000, NEVER_CLOSES))
 
 
 @pytest.mark.parametrize("delimiter", DELIMITERS)
@@ -124,11 +127,10 @@ def test_the_header_tells_the_delimiter(
     assert (table.delimiter, table.columns) == (delimiter, columns)
 
 
-@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;"])
-def test_the_line_in_which_excel_names_the_delimiter(tmp_path: Path, first: str) -> None:
-    table = table_of(tmp_path, f"{first}\r\nimage;text\r\n1.jpg;a, b\r\n")
-    assert table.columns == ("image", "text")
-    assert list(table.rows()) == [Row(3, ["1.jpg", "a, b"])]
+def test_the_line_in_which_excel_names_the_delimiter(tmp_path: Path) -> None:
+    for first in ("sep=;", '"sep=;"', "SEP=;"):
+        table = table_of(tmp_path, f"{first}\r\nimage;text\r\n1.jpg;a, b\r\n")
+        assert (table.columns, list(table.rows())) == (("image", "text"), [Row(3, ["1.jpg", "a, b"])])
 
 
 def test_every_row_is_given_or_refused_by_its_line(tmp_path: Path) -> None:
@@ -142,15 +144,13 @@ def test_every_row_is_given_or_refused_by_its_line(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("header", ["image,text,text", "image,Text, text ", '"text",image,TEXT'])
-def test_a_column_twice_ends_the_run(tmp_path: Path, header: str) -> None:
-    with pytest.raises(DataError, match=r"(?i)the column 'text' twice \(columns \d and 3\)"):
-        table_of(tmp_path, f"{header}\n")
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        *(
+            (header, r"(?i)the column 'text' twice \(columns \d and 3\)")
+            for header in ("image,text,text", "image,Text, text ", '"text",image,TEXT')
+        ),
         *((text, "is empty; its first line has to name the columns") for text in ("", "\n\r\n  \n")),
         ('{"images": [{"file": "1.jpg"}]}', "is JSON, not a table"),
         ('[\n  {"image": "1.jpg"}\n]', "is JSON, not a table"),
@@ -173,10 +173,7 @@ def test_columns_of_published_tables(tmp_path: Path) -> None:
         list(read_rows(path, ("c",)))
     with pytest.raises(DataError, match=r"t\.csv cannot be used: line 3: it has 1 field"):
         list(read_table(path, ("a",)))
-
-
-def test_published_tables_that_a_program_has_saved_again(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+    # As another program has saved it.
     path.write_bytes(
         '\ufeff ;STUDY ;Unnamed: 2;x\r\n0;"s1\n2";7;NaN\r\n1;nan;;n/a\r\n;;;\r\n'.encode("utf-16")
     )

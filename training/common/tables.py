@@ -11,11 +11,12 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
 
+from training.common.encodings import open_text
 from training.common.errors import DataError
-from training.common.record import LineError
+from training.common.record import LineError, Record
 from training.common.rejections import LeftOut, Rejection
-from training.common.tables.encodings import open_text
-from training.common.tables.roles import LAST_TEXTS, NAMES, normal_name
+from training.common.roles import LAST_TEXTS, NAMES, normal_name
+from training.common.values import is_not_known
 
 DELIMITERS: Final = (",", ";", "\t", "|")
 # After these, people write a space; after a bar or a tab a quote behind a space is one of the text.
@@ -24,7 +25,7 @@ _SPACED: Final = (",", ";")
 _SEPARATOR_LINE: Final = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?[,;|\t]*\s*', re.IGNORECASE)
 # A line of the files of captions of Flickr8k and Flickr30k, which have no header and no quotes.
 _CAPTION: Final = re.compile(r"\s*(?P<image>[^\t]+)#[0-9]+\t(?P<text>[^\t]*)")
-# Of the beginning of a file that was put behind another, and of pages of the web.
+# A byte order mark is inside a file that was put behind another; web pages have zero-width spaces.
 _MARKS_AND_SPACES: Final = "\ufeff\u200b \t\r\n"
 _HEAD_LINES: Final = 50
 _EMPTY_ROW: Final = "rows without any value"
@@ -37,6 +38,7 @@ _HEADER_LIKE: Final = 2
 _LABELS: Final = frozenset(NAMES["labels"])
 _TEXTS: Final = frozenset((*NAMES["text"], *LAST_TEXTS))
 _SEPARATOR: Final = ";"
+_MOST_FOLDERS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,7 @@ class Table:
     """A table whose header has been read.
 
     Attributes:
-        path: Its file.
         columns: Names in the header without outer spaces; "" for a column without a name.
-        delimiter: Between two fields.
         header_records: Number of records that are not rows: the header, a line that names the delimiter, and
             titles ahead.
         encoding: As the user gave it.
@@ -115,8 +115,8 @@ class Table:
                 yield Rejection(number, str(error))
                 continue
             texts = {
-                place: tuple(known[name])
-                for place, name in enumerate(self.columns)
+                position: tuple(known[name])
+                for position, name in enumerate(self.columns)
                 if normal_name(name) in _TEXTS and _is_list_of_texts(known.get(name))
             }
             checked = self._checked(number, values)
@@ -145,11 +145,9 @@ def open_table(
 ) -> Table:
     """Read the header of a table.
 
-    Args:
-        path: The table.
-        is_known: Whether a column's name is one that the table is expected to have; decides the delimiter.
-        encoding: Of a table without a byte order mark, where it is not UTF-8.
-        offered: Whether the user can give the encoding, for messages.
+    `is_known` says whether a column's name is one that the table is expected to have, which decides the
+    delimiter; `encoding` is that of a table which is not UTF-8 and has no byte order mark; `offered` says
+    whether the user can give it, for messages.
 
     Raises:
         DataError: The table cannot be read, has no header, or has a column twice.
@@ -176,14 +174,14 @@ def open_table(
     named = _SEPARATOR_LINE.fullmatch(first)
     skipped = 0 if named is None else 1
     delimiters = DELIMITERS if named is None else (named["delimiter"],)
-    found = _headers(head, delimiters, skipped)
-    if not found:
+    headers = _headers(head, delimiters, skipped)
+    if not headers:
         raise DataError(f"The header of {path} has a quote that does not close.")
 
     def likeness(item: tuple[str, tuple[str, ...]]) -> tuple[int, int]:
         return sum(map(is_known, item[1])), len(item[1])
 
-    best, titles = max(found, key=likeness), 0
+    best, titles = max(headers, key=likeness), 0
     known, count_of_columns = likeness(best)
     # A record may be a title: "Report" is both.
     for ahead in range(1, _HEAD_LINES) if known == 0 or count_of_columns == 1 else ():
@@ -204,18 +202,18 @@ def is_unnamed(column: str) -> bool:
 def _caption(number: int, line: str) -> Row | Rejection | LeftOut:
     if line.isspace():
         return LeftOut(_EMPTY_ROW)
-    found = _CAPTION.fullmatch(line.rstrip("\r\n"))
-    if found is None:
+    match = _CAPTION.fullmatch(line.rstrip("\r\n"))
+    if match is None:
         return Rejection(number, "it is not a name, # and a number, a tab, and a caption, as other lines are")
-    return Row(number, [found["image"], found["text"]])
+    return Row(number, [match["image"], match["text"]])
 
 
 def _headers(
     head: Sequence[str], delimiters: Sequence[str], skipped: int
 ) -> list[tuple[str, tuple[str, ...]]]:
     """The delimiters by which a record can be read that may be the header, with its fields."""
-    found = ((delimiter, _header(head, delimiter, skipped)) for delimiter in delimiters)
-    return [(delimiter, columns) for delimiter, columns in found if columns is not None]
+    headers = ((delimiter, _header(head, delimiter, skipped)) for delimiter in delimiters)
+    return [(delimiter, columns) for delimiter, columns in headers if columns is not None]
 
 
 def _header(head: Sequence[str], delimiter: str, skipped: int) -> tuple[str, ...] | None:
@@ -230,12 +228,12 @@ def _header(head: Sequence[str], delimiter: str, skipped: int) -> tuple[str, ...
 
 
 def _check_names(path: Path, columns: Sequence[str]) -> None:
-    places: dict[str, int] = {}
-    for place, name in enumerate(columns, 1):
-        first = places.setdefault(name.casefold(), place)
-        if name and first != place:
+    positions: dict[str, int] = {}
+    for position, name in enumerate(columns, 1):
+        first = positions.setdefault(name.casefold(), position)
+        if name and first != position:
             raise DataError(
-                f"{path} has the column {columns[first - 1]!r} twice (columns {first} and {place}); "
+                f"{path} has the column {columns[first - 1]!r} twice (columns {first} and {position}); "
                 "rename or remove one of them."
             )
 
@@ -296,6 +294,119 @@ def _is_list_of_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def find_table(folder: Path, name: str) -> Path | None:
+    """`name`.csv or `name`.csv.gz in a folder; None without either."""
+    paths = (folder / f"{name}.csv", folder / f"{name}.csv.gz")
+    return next((path for path in paths if path.is_file()), None)
+
+
+def need_table(folder: Path, name: str) -> Path:
+    """Like `find_table`; a DataError where the table is missing, which names a folder below that has it."""
+    if (path := find_table(folder, name)) is not None:
+        return path
+    try:
+        below = sorted(path for path in islice(folder.iterdir(), _MOST_FOLDERS) if path.is_dir())
+    except OSError:
+        below = []
+    hint = next(
+        (
+            f"; {path} is there: give the folder {path.parent}"
+            for one in below
+            if (path := find_table(one, name))
+        ),
+        "",
+    )
+    raise DataError(f"There is no {name}.csv or {name}.csv.gz in {folder}{hint}.")
+
+
+def read_rows(
+    path: Path, columns: Sequence[str]
+) -> Iterator[tuple[int, dict[str, str]] | Rejection | LeftOut]:
+    """Rows of a table by the names of its columns, with the line on which each begins; broken rows by theirs.
+
+    Names are compared without case. Values that stand for "not known", such as "nan", are "".
+
+    Raises:
+        DataError: The table cannot be read, or has no column of one of these names.
+    """
+    table, names = _open(path, columns)
+    for row in table.rows():
+        if isinstance(row, Row):
+            values = (value if not is_not_known(value) else "" for value in row.values)
+            yield row.line, {name: value for name, value in zip(names, values, strict=True) if name}
+        elif isinstance(row, Rejection):
+            yield Rejection(row.line, row.reason, path.name)
+        else:
+            yield row
+
+
+def read_records(
+    path: Path, columns: Sequence[str], record: Callable[[dict[str, str]], Record | LeftOut], table: str = ""
+) -> Iterator[Record | Rejection | LeftOut]:
+    """What `read_rows` gives, with a record for each row.
+
+    `record` makes a row a record; a LineError or a DataError of it refuses the row, under the name `table`
+    where a data set has several.
+    """
+    for item in read_rows(path, columns):
+        if isinstance(item, Rejection | LeftOut):
+            yield item
+            continue
+        line, row = item
+        try:
+            made = record(row)
+        except (LineError, DataError) as error:
+            yield Rejection(line, str(error), table)
+        else:
+            yield replace(made, line=line) if isinstance(made, Record) else made
+
+
+def _open(path: Path, columns: Sequence[str]) -> tuple[Table, list[str]]:
+    """Open a table; the names of its columns are as asked for, and "" for one without a name."""
+    asked = {name.casefold(): name for name in columns}
+    table = open_table(path, lambda name: name.casefold() in asked, offered=False)
+    names = [asked.get(name.casefold(), name) for name in table.columns]
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]!r}; is it the right file?")
+    return table, ["" if is_unnamed(name) else name for name in names]
+
+
+def read_table(path: Path, columns: Sequence[str], unique: str = "") -> Iterator[tuple[int, dict[str, str]]]:
+    """Like `read_rows`, for a table that others are looked up in: a broken row is an error.
+
+    Of rows with one value in the column `unique`, if it is given, all are equal.
+
+    Raises:
+        DataError: The table cannot be read, has no column of one of these names, a row is broken, or two
+            differ that are looked up by the same value.
+    """
+    known: dict[str, tuple[int, dict[str, str]]] = {}
+    for row in read_rows(path, columns):
+        if isinstance(row, Rejection):
+            raise DataError(f"{path} cannot be used: line {row.line}: {row.reason}.")
+        if isinstance(row, LeftOut):
+            continue
+        if unique:
+            value = row[1][unique]
+            line, before = known.setdefault(value.strip(), row)
+            if before != row[1]:
+                raise DataError(
+                    f"{path} cannot be used: lines {line} and {row[0]} differ for {value!r}; remove one."
+                )
+        yield row
+
+
+def count_rows(path: Path, columns: Sequence[str]) -> int:
+    """Count what `read_rows` gives, by reading the whole table: values may have line breaks.
+
+    Raises:
+        DataError: The table cannot be read, or has no column of one of these names.
+    """
+    table, _ = _open(path, columns)
+    return sum(row.count if isinstance(row, LeftOut) else 1 for row in table.rows())
+
+
 class QuoteError(Exception):
     """A quoted field that is wrong; `line` is where its quote opened."""
 
@@ -308,8 +419,6 @@ class RecordReader:
     """The records of a table, one after the other, in the manner of RFC 4180.
 
     Args:
-        lines: With their ends.
-        delimiter: Between two fields.
         begins_row: Whether a line inside of a quoted field is surely the beginning of another row.
     """
 
@@ -346,16 +455,16 @@ class RecordReader:
 
     def _split(self, text: str) -> list[str]:
         fields: list[str] = []
-        place = 0
+        position = 0
         while True:
-            quote = place
+            quote = position
             while self._spaced and text.startswith(" ", quote):
                 quote += 1
             if text.startswith('"', quote):
                 opened, pulled = self._number, list[str]()
                 try:
-                    value, text, place = self._quoted(text, quote, pulled)
-                    after = self._after.match(text, place)
+                    value, text, position = self._quoted(text, quote, pulled)
+                    after = self._after.match(text, position)
                     if after is None:
                         raise QuoteError(
                             opened, "text follows a quote that closes; inside of a field it is doubled"
@@ -367,16 +476,16 @@ class RecordReader:
                 fields.append(value)
                 if after[1] is None:
                     return fields
-                place = after.end()
+                position = after.end()
             else:
-                end = text.find(self._delimiter, place)
+                end = text.find(self._delimiter, position)
                 if end < 0:
-                    return [*fields, text[place:].rstrip("\r\n")]
-                fields.append(text[place:end])
-                place = end + 1
+                    return [*fields, text[position:].rstrip("\r\n")]
+                fields.append(text[position:end])
+                position = end + 1
 
     def _quoted(self, text: str, quote: int, pulled: list[str]) -> tuple[str, str, int]:
-        """Value of the quoted field, and the line and the place behind it; `pulled` gets all lines read."""
+        """The quoted field's value, and the line and the position behind it; `pulled` gets all lines read."""
         opened = self._number
         parts: list[str] = []
         start = seek = quote + 1

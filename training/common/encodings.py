@@ -11,7 +11,7 @@ import io
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import log
 from pathlib import Path
@@ -45,12 +45,9 @@ _NAMED: Final = 10
 _MARGIN: Final = 3.0
 _MOST: Final = 3
 # A mean below this over the characters beyond ASCII is no text.
-_LEAST_MEAN: Final = -6.2
-_OTHER, _CONTROL = log(1 / 3_000), log(1 / 1_000_000)
-_SIGN_IN_WORD, _CASE_IN_WORD = log(0.005), log(0.02)
-_MIXED_SCRIPTS, _ADJACENT, _WITHIN_CAPITALS = log(0.0005), log(0.15), log(0.85)
-_BESIDE_SMALL, _BESIDE_CAPITAL, _ISOLATED = log(0.01), log(0.3), log(0.1)
-_FINAL_FORMS: Final = frozenset("ךםןףץ")
+_LEAST_MEAN: Final = -5.9
+_OTHER, _ASCII = log(1 / 3_000), log(1 / 50)
+_SIGN_IN_WORD, _CASE_IN_WORD, _MIXED_SCRIPTS, _NEXT_TO_LETTER = map(log, (0.005, 0.02, 0.0005, 0.01))
 _IN_WORDS: Final = frozenset("’'-\u00ad")
 
 
@@ -82,10 +79,7 @@ def open_text(path: Path, encoding: str | None = None, *, offered: bool = True) 
 def decode_text(content: bytes, name: str, encoding: str | None = None) -> str:
     """The text of a file, such as one report, its lines ending as in Unix; a byte order mark decides.
 
-    Args:
-        content: The whole file.
-        name: Of the file, for messages.
-        encoding: For a file without a mark; UTF-8 without it.
+    `name` is that of the file, for messages; a file without a mark has the `encoding`, UTF-8 by default.
 
     Raises:
         DataError: The file is none of text or has another encoding.
@@ -97,6 +91,21 @@ def decode_text(content: bytes, name: str, encoding: str | None = None) -> str:
         raise DataError(_undecodable(name, content, code, error, offered=True)) from error
 
 
+def read_text(path: Path, name: str, encoding: str | None = None, most: int = 1 << 20) -> str:
+    """The text of a file of at most `most` bytes, as `decode_text` gives it.
+
+    Raises:
+        DataError: The file is larger, cannot be read, is none of text or has another encoding.
+    """
+    try:
+        if path.stat().st_size > most:
+            raise DataError(f"{name} has over {most >> 20} MiB")
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{name} cannot be read: {error.strerror or error}") from error
+    return decode_text(content, name, encoding)
+
+
 def open_binary(path: Path) -> BinaryIO:
     """Open a file that may be compressed, by its ending."""
     return cast("BinaryIO", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
@@ -105,9 +114,7 @@ def open_binary(path: Path) -> BinaryIO:
 def reads_as_utf8(path: Path, encoding: str) -> bool:
     """Whether a file that is given another encoding begins with letters beyond ASCII, all in UTF-8.
 
-    Args:
-        path: The file.
-        encoding: Name of that encoding; a file in UTF-8 that is given it is none of these.
+    A file whose given encoding is UTF-8 is none of these.
 
     Raises:
         DataError: The file cannot be read.
@@ -168,7 +175,7 @@ def _undecodable(name: str, content: bytes, code: str, error: UnicodeError, *, o
     return f"{name} cannot be read as {code}: {error}; give its `--encoding`."
 
 
-def _not_utf8(name: str, content: bytes, place: int, *, offered: bool) -> str:
+def _not_utf8(name: str, content: bytes, position: int, *, offered: bool) -> str:
     wrong: list[tuple[int, bytes]] = []
     right: list[tuple[int, bytes]] = []
     for number, line in enumerate(_LINE_END.split(content), 1):
@@ -176,14 +183,14 @@ def _not_utf8(name: str, content: bytes, place: int, *, offered: bool) -> str:
             (right if _decoded(line, "utf-8") is not None else wrong).append((number, line))
     sentence = f"{name}: line {wrong[0][0]} is not UTF-8"
     guesses = likely_encodings(_some_lines(line for _, line in wrong))
-    start = _LINE_END.split(content[max(0, place - _GUESSED // 2) : place])[-1]
-    rest = _LINE_END.split(content[place : place + _GUESSED], maxsplit=1)[0]
-    # The place of the first wrong byte as it reads in each encoding.
-    shown = [
-        (start.decode(one.name, "ignore")[-_SAMPLE:] + rest.decode(one.name, "ignore")[:_SAMPLE]).strip()
-        for one in guesses
-    ]
-    readings = [f"{guess.title}: {text!r}" for guess, text in zip(guesses, shown, strict=True)]
+    start = _LINE_END.split(content[max(0, position - _GUESSED // 2) : position])[-1]
+    rest = _LINE_END.split(content[position : position + _GUESSED], maxsplit=1)[0]
+
+    def shown(code: str) -> str:
+        """What is around the first wrong byte."""
+        return (start.decode(code, "ignore")[-_SAMPLE:] + rest.decode(code, "ignore")[:_SAMPLE]).strip()
+
+    readings = [f"{one.title}: {shown(one.name)!r}" for one in guesses]
     reads = f"; it reads as {_either(readings)}" if readings else ""
     if right and not (guesses and reads_by_chance([line for _, line in right], guesses[0].name)):
         fewer = min(wrong, right, key=len)
@@ -194,15 +201,10 @@ def _not_utf8(name: str, content: bytes, place: int, *, offered: bool) -> str:
         )
     if not guesses:
         return f"{sentence}; convert the file to UTF-8{' or give its `--encoding`' if offered else ''}."
-    first = guesses[0].name
-    if len(guesses) == 1:
-        option = f" or give `--encoding {first.lower()}`" if offered else ""
-        return f"{sentence}{reads}. Convert the file with `iconv -f {first.upper()} -t UTF-8`{option}."
+    code = guesses[0].name.upper() if len(guesses) == 1 else "ENCODING"
     options = _either([f"`--encoding {guess.name.lower()}`" for guess in guesses])
-    convert = "onvert the file with `iconv -f ENCODING -t UTF-8`"
-    if not offered:
-        return f"{sentence}{reads}. C{convert} and the one that reads right."
-    return f"{sentence}{reads}. Give the one that reads right, {options}, or c{convert}."
+    convert = f"Convert the file with `iconv -f {code} -t UTF-8`{f' or give {options}' if offered else ''}"
+    return f"{sentence}{reads}. {convert}{', by the one that reads right' if len(guesses) > 1 else ''}."
 
 
 def _some_lines(lines: Iterable[bytes]) -> bytes:
@@ -291,53 +293,26 @@ _SINGLE: Final = (
     ("Windows-1256", "Arabic", _ARABIC, -2.0), ("CP874", "Thai, TIS-620", _THAI, -1.5),
 )  # fmt: skip
 
-_PUNCTUATION, _KANA, _HANGUL, _FREQUENT, _INFREQUENT = map(
-    log, (1 / 60, 1 / 80, 1 / 800, 1 / 1_500, 1 / 40_000)
-)
-_UNUSUAL: Final = log(1 / 300_000)
-_HALF_WIDTH, _MISPLACED = log(1 / 55), log(0.02)
-_KANA_SMALL: Final = frozenset("ｧｨｩｪｫｬｭｮｯｰ｡｣､･")
-_KANA_VOICED: Final = frozenset("ｳｶｷｸｹｺｻｼｽｾｿﾀﾁﾂﾃﾄﾊﾋﾌﾍﾎ")
-_KANA_HALF: Final = frozenset(_span(0xFF61, 0xFF9F))
-
-
-def _weight_of(*rows: tuple[int, int, float], first: int = 0x40) -> Callable[[bytes], float]:
-    """Weights of characters by ranges of their first byte; with a second below `first` they are unusual."""
-    by_lead = {lead: weight for start, end, weight in reversed(rows) for lead in range(start, end)}
-    return lambda code: by_lead.get(code[0], _UNUSUAL) if code[1] >= first else _UNUSUAL
-
-
-def _japanese(code: bytes) -> float:
-    return _HALF_WIDTH if len(code) == 1 else _SHIFT_JIS(code)
-
-
-# Standards order ideographs by how frequent they are: level 1 has those of daily use.
-_SHIFT_JIS: Final = _weight_of(
-    (0x81, 0x82, _PUNCTUATION), (0x82, 0x84, _KANA), (0x88, 0x98, _FREQUENT), (0x98, 0xEB, _INFREQUENT)
-)
-_EUC_JP: Final = _weight_of(
-    (0xA1, 0xA2, _PUNCTUATION), (0xA3, 0xA6, _KANA), (0xB0, 0xD0, _FREQUENT), (0xD0, 0xF5, _INFREQUENT)
-)
-_GB: Final = _weight_of(
-    *((0xA1, 0xA2, _PUNCTUATION), (0xA3, 0xA4, _PUNCTUATION)),
-    *((0xB0, 0xD8, _FREQUENT), (0xD8, 0xF8, _INFREQUENT)),
-    first=0xA1,
-)
-_BIG5: Final = _weight_of((0xA1, 0xA4, _PUNCTUATION), (0xA4, 0xC7, _FREQUENT), (0xC9, 0xFA, _INFREQUENT))
-_KOREAN: Final = _weight_of(
-    (0xA1, 0xA2, _PUNCTUATION), (0xB0, 0xC9, _HANGUL), (0xCA, 0xFE, _INFREQUENT), first=0xA1
-)
-_DOUBLE: Final = (
-    *(("Shift_JIS", _japanese, 0.0), ("CP932", _japanese, -1.0), ("EUC-JP", _EUC_JP, -1.0)),
-    *(("GB18030", _GB, 0.0), ("Big5", _BIG5, 0.0), ("CP950", _BIG5, -1.0)),
-    *(("EUC-KR", _KOREAN, 0.0), ("CP949", _KOREAN, -1.0)),
-)
+# Standards order ideographs by how frequent they are: level 1 has those of daily use. Each row is a range of
+# the first of two bytes.
+_SIGN, _HANGUL, _FREQUENT, _INFREQUENT = map(log, (1 / 60, 1 / 800, 1 / 1_500, 1 / 40_000))
+_UNUSUAL, _HALF_WIDTH = log(1 / 300_000), log(1 / 55)
+_Rows = tuple[tuple[int, int, float], ...]
+_SHIFT_JIS: Final = ((0x81, 0x84, _SIGN), (0x88, 0x98, _FREQUENT), (0x98, 0xEB, _INFREQUENT))
+_EUC_JP: Final = ((0xA1, 0xA6, _SIGN), (0xB0, 0xD0, _FREQUENT), (0xD0, 0xF5, _INFREQUENT))
+_GB: Final = ((0xA1, 0xA4, _SIGN), (0xB0, 0xD8, _FREQUENT), (0xD8, 0xF8, _INFREQUENT))
+_BIG5: Final = ((0xA1, 0xA4, _SIGN), (0xA4, 0xC7, _FREQUENT), (0xC9, 0xFA, _INFREQUENT))
+_KOREAN: Final = ((0xA1, 0xA2, _SIGN), (0xB0, 0xC9, _HANGUL), (0xCA, 0xFE, _INFREQUENT))
+_DOUBLE: Final[tuple[tuple[str, _Rows, float], ...]] = (
+    ("Shift_JIS", _SHIFT_JIS, 0.0), ("CP932", _SHIFT_JIS, -1.0), ("EUC-JP", _EUC_JP, -1.0),
+    ("GB18030", _GB, 0.0), ("Big5", _BIG5, 0.0), ("CP950", _BIG5, -1.0), ("EUC-KR", _KOREAN, 0.0),
+    ("CP949", _KOREAN, -1.0),
+)  # fmt: skip
 # Characters of UTF-8; so many in one line are there by no chance, nor is a long one of single bytes.
 _SEQUENCE: Final = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
 _LONG_SEQUENCE: Final = re.compile(rb"[\xe0-\xf4][\x80-\xbf]{2}")
 _SURE: Final = 4
 _SOME_LINES: Final = 100
-_LETTER, _NO_LETTER = log(1 / 40), log(1 / 60)
 
 
 def likely_encodings(content: bytes) -> list[Guess]:
@@ -362,7 +337,7 @@ def reads_by_chance(lines: Sequence[bytes], name: str) -> bool:
 
     Args:
         lines: With bytes beyond ASCII, all valid UTF-8.
-        name: Of the encoding that other lines of the file are in.
+        name: The encoding of the other lines of the file.
     """
     several = any(len(_SEQUENCE.findall(line)) >= _SURE for line in lines)
     single = any(name == other for other, *_ in _SINGLE)
@@ -378,9 +353,9 @@ def _readings(content: bytes) -> Iterator[tuple[float, Guess]]:
         text = _decoded(content, name)
         if text is not None and (score := _score_letters(text, alphabet)) is not None:
             yield score + prior, Guess(name, text, f"{name} ({about})" if about else name)
-    for name, weight, prior in _DOUBLE:
+    for name, ranges, prior in _DOUBLE:
         text = _decoded(content, name)
-        if text is not None and (score := _score_codes(text, name, weight)) is not None:
+        if text is not None and (score := _score_codes(text, name, ranges)) is not None:
             yield score + prior, Guess(name, text, name)
 
 
@@ -391,66 +366,57 @@ def _decoded(content: bytes, name: str) -> str | None:
         return None
 
 
-def _ascii_score(text: str) -> float:
-    """Letters are weighed, as an encoding of two bytes takes some of them for second halves."""
-    letters = sum(sign.isalpha() for sign in text if sign.isascii())
-    others = sum(sign.isascii() for sign in text) - letters
-    return letters * _LETTER + others * _NO_LETTER
+def _mean_score(total: float, text: str, size: int) -> float | None:
+    """The score of a text, given that of its characters beyond ASCII; None where these are no text."""
+    if not size or total < _LEAST_MEAN * size:
+        return None
+    return total + _ASCII * sum(map(str.isascii, text))
 
 
 def _score_letters(text: str, alphabet: _Alphabet) -> float | None:
-    weights = alphabet.weights()
-    total, count = 0.0, 0
+    weights, total, count = alphabet.weights(), 0.0, 0
     around = f" {text} "
-    for place, sign in enumerate(text):
+    for position, sign in enumerate(text):
         if not sign.isascii():
-            total += _weigh_letter(around[place], sign, around[place + 2], weights, sparse=alphabet.sparse)
+            total += _weigh_letter(
+                around[position], sign, around[position + 2], weights, sparse=alphabet.sparse
+            )
             count += 1
-    return None if not count or total < _LEAST_MEAN * count else total + _ascii_score(text)
+    return _mean_score(total, text, count)
 
 
 def _weigh_letter(before: str, sign: str, after: str, weights: Mapping[str, float], *, sparse: bool) -> float:
-    weight = weights.get(sign, _OTHER if sign.isprintable() else _CONTROL)
+    weight = weights.get(sign, _OTHER)
     is_mark = unicodedata.category(sign) == "Mn"
     if not sign.isalpha() and not is_mark:
         within = sparse and before.isalpha() and after.isalpha() and sign not in _IN_WORDS
         return weight + (_SIGN_IN_WORD if within else 0)
     if sign.isupper() and (before.isupper() or after.isupper()):
-        weight = weights.get(sign.lower(), weight) + _WITHIN_CAPITALS
-    capitals_within = (sign.isupper() and before.islower()) or (sign.islower() and after.isupper())
-    if capitals_within or (sign in _FINAL_FORMS and after.isalpha()):
+        weight = weights.get(sign.lower(), weight)
+    if (sign.isupper() and before.islower()) or (sign.islower() and after.isupper()):
         weight += _CASE_IN_WORD
     if sparse:
-        return weight + (_ADJACENT if before.isalpha() and not before.isascii() else 0)
+        return weight
     mixed = any(other.isascii() and other.isalpha() for other in (before, after))
     # A mark of Thai or Arabic has its letter before it.
-    mixed = mixed or (is_mark and before.isascii())
-    weight += _ISOLATED if before.isascii() and after.isascii() else 0
-    return weight + (_MIXED_SCRIPTS if mixed else 0)
+    return weight + (_MIXED_SCRIPTS if mixed or (is_mark and before.isascii()) else 0)
 
 
-def _score_codes(text: str, name: str, weight: Callable[[bytes], float]) -> float | None:
+def _score_codes(text: str, name: str, ranges: _Rows) -> float | None:
     total, size = 0.0, 0
     around = f" {text} "
-    for place, sign in enumerate(text):
+    for position, sign in enumerate(text):
         if sign.isascii():
             continue
         code = sign.encode(name)
-        beside = (around[place], around[place + 2])
-        small = any("a" <= other <= "z" or (len(code) == 1 and "A" <= other <= "Z") for other in beside)
-        capital = any("A" <= other <= "Z" for other in beside)
-        total += weight(code) + (_BESIDE_SMALL if small else _BESIDE_CAPITAL if capital else 0)
-        if len(code) == 1 and not _is_half_width_kana(sign, *beside):
-            total += _MISPLACED
-        total += _ISOLATED if all(other.isascii() for other in beside) else 0
+        adjacent = (around[position], around[position + 2])
+        if len(code) == 1:
+            total += _HALF_WIDTH
+        elif code[1] < 0x40:
+            total += _UNUSUAL
+        else:
+            total += next((weight for first, end, weight in ranges if first <= code[0] < end), _UNUSUAL)
+        if any("a" <= other <= "z" or (len(code) == 1 and "A" <= other <= "Z") for other in adjacent):
+            total += _NEXT_TO_LETTER
         size += len(code)
-    return None if not size or total < _LEAST_MEAN * size else total + _ascii_score(text)
-
-
-def _is_half_width_kana(sign: str, before: str, after: str) -> bool:
-    """Whether one may stand here: none among ideographs, marks behind the letters that have them."""
-    if any(not other.isascii() and other not in _KANA_HALF for other in (before, after)):
-        return False
-    if sign in "ﾞﾟ":
-        return before in _KANA_VOICED
-    return sign not in _KANA_SMALL or before in _KANA_HALF
+    return _mean_score(total, text, size)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.cases import read_cases
+from training.common.encodings import decode_text, likely_encodings, open_text, reads_as_utf8
 from training.common.errors import DataError
-from training.common.tables.encodings import decode_text, likely_encodings, open_text, reads_as_utf8
 
 
 @pytest.fixture
@@ -147,9 +147,8 @@ def test_several_encodings_are_shown_as_they_read(path: Path) -> None:
         read(path)
     assert str(raised.value) == (
         f"{path}: line 3 is not UTF-8; it reads as Windows-1252: '2.jpg,Cœur normal – “caché”' or "
-        "Windows-1250: '2.jpg,Cśur normal – “caché”'. Give the one that reads right, "
-        "`--encoding windows-1252` or `--encoding windows-1250`, or convert the file with "
-        "`iconv -f ENCODING -t UTF-8`."
+        "Windows-1250: '2.jpg,Cśur normal – “caché”'. Convert the file with `iconv -f ENCODING -t UTF-8` or "
+        "give `--encoding windows-1252` or `--encoding windows-1250`, by the one that reads right."
     )
     assert "Cœur" in read(path, "windows-1252")
 

@@ -1,1 +1,0 @@
-"""Tables with a header: comma, semicolon, tab or bar between fields, in any encoding, compressed or not."""
