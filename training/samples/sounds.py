@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from training.common.manifest import read_manifest, write_manifest
 from training.common.record import Record
-from training.samples.scenes.factors import COLOURS, NATURAL_COLOURS, PLACES
+from training.samples.scenes import COLOURS, PLACES
 
 Samples = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ Each image has a sound of a second, `sounds/`:
 
 
 def add_scene_sounds(folder: Path, *, seed: int) -> None:
-    """Write a sound for every scene of a folder that `write_scenes` made, and name it in the manifest."""
+    """Write a sound for every scene of a folder of drawn scenes, and name it in the manifest."""
     (folder / "sounds").mkdir()
     records = read_manifest(folder, max_rejected=0.0).records
     write_manifest(folder, _save_each(folder, records, seed))
@@ -66,7 +66,7 @@ def _save_each(folder: Path, records: tuple[Record, ...], seed: int) -> Iterator
 
 def pitch_of(colour: str) -> float:
     """Frequency of a colour in hertz: each is three semitones above the one before."""
-    semitones = 3 * [*COLOURS, *NATURAL_COLOURS].index(colour)
+    semitones = 3 * list(COLOURS).index(colour)
     return float(_LOWEST * 2 ** (semitones / 12))
 
 

@@ -4,15 +4,13 @@ On frontal films the patient's right is on the left; on lateral ones the front i
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from training.samples.canvas import Array, Point, SoftCanvas, Stroke, sigmoid, smooth_noise
-from training.samples.radiographs.factors import SEVERITY, Film, Finding, Side
+from training.samples.radiographs import SEVERITY, Film, Finding, Side
 
 _GAMMA: Final = {"low": 0.72, "normal": 1.0, "high": 1.42}
 _GRAIN: Final = {"low": 0.022, "normal": 0.012, "high": 0.009}
@@ -26,8 +24,7 @@ _LUNG: Final[tuple[Point, ...]] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Box(NamedTuple):
     """A box in fractions of width and height, from the left and the top."""
 
     x: float
@@ -53,7 +50,7 @@ def draw_radiograph(film: Film, rng: np.random.Generator, size: int) -> Image.Im
     return _expose(tissue + _marker(canvas) if film.marker else tissue, film, rng)
 
 
-def find_places(film: Film, rng: np.random.Generator, size: int) -> Mapping[str, Place]:
+def find_boxes(film: Film, rng: np.random.Generator, size: int) -> dict[str, Box]:
     """Boxes of the findings by name; none of a finding that the whole anatomy shows, such as a large heart.
 
     Args:
@@ -61,13 +58,13 @@ def find_places(film: Film, rng: np.random.Generator, size: int) -> Mapping[str,
         rng: In the same state as for the drawing of the film.
         size: Width and height of the film in pixels.
     """
-    places = {}
+    boxes = {}
     for name, tissue in _frontal(SoftCanvas(size), film, rng)[1].items():
         visible = Image.fromarray((255 * (np.abs(tissue) > _VISIBLE)).astype(np.uint8))
-        if (box := visible.rotate(film.tilt).getbbox()) is not None:
-            left, top, right, bottom = (edge / size for edge in box)
-            places[name] = Place(left, top, right - left, bottom - top)
-    return places
+        if (edges := visible.rotate(film.tilt).getbbox()) is not None:
+            left, top, right, bottom = (edge / size for edge in edges)
+            boxes[name] = Box(left, top, right - left, bottom - top)
+    return boxes
 
 
 def _expose(tissue: Array, film: Film, rng: np.random.Generator) -> Image.Image:
