@@ -17,7 +17,6 @@ from training.imaging.depth import Levels
 from training.imaging.images import read_file, to_planes
 from training.imaging.processes.pool import (
     Answer,
-    DecoderLimits,
     DecodingObserver,
     DecodingPool,
     DecodingTimeoutError,
@@ -80,7 +79,7 @@ class ImageDecoders:
                 processes=settings.concurrent_decodes,
                 waiting=settings.encode_queue_size,
                 deadline_s=settings.encode_deadline_s,
-                decoder=DecoderLimits(settings.decode_memory_bytes),
+                memory_bytes=settings.decode_memory_bytes,
             ),
             observer,
         )

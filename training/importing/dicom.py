@@ -36,7 +36,6 @@ from training.imaging.formats import is_dicom
 from training.imaging.images import ImageLimits
 from training.imaging.processes.pool import (
     Answer,
-    DecoderLimits,
     DecodingPool,
     DecodingTimeoutError,
     PoolLimits,
@@ -192,7 +191,7 @@ def examine_all(places: Sequence[Place], source: Source) -> Generator[Examined, 
     """
     count = max(1, min(len(os.sched_getaffinity(0)), len(places)))
     memory = MEMORY_BYTES * max(1, -(-source.limits.max_pixels // ImageLimits.max_pixels))
-    limits = PoolLimits(__name__, count, _WAITING * count, _DEADLINE_S, DecoderLimits(memory, _CPU_S))
+    limits = PoolLimits(__name__, count, _WAITING * count, _DEADLINE_S, memory, _CPU_S)
     looked_at = source.take_quarantined
     header = {
         "task": "examine",

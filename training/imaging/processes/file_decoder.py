@@ -12,7 +12,6 @@ from training.common.workers import WorkerLostError
 from training.imaging.images import DecodedImage, ImageLimits, decode_content, read_file
 from training.imaging.processes.pool import (
     Answer,
-    DecoderLimits,
     DecodersClosedError,
     DecoderStartError,
     DecodingPool,
@@ -26,7 +25,8 @@ from training.imaging.resizing import Square, to_square
 
 _WORKER: Final = "training.imaging.processes.worker"
 # Files of the owner's own, whatever they take, unless they would stop a run.
-_LIMITS: Final = DecoderLimits(memory_bytes=2 << 30, cpu_s=120)
+_MEMORY_BYTES: Final = 2 << 30
+_CPU_S: Final = 120
 _DEADLINE_S: Final = 900.0
 # Each thread that asks waits for its answer.
 _WAITING: Final = 1 << 20
@@ -119,6 +119,6 @@ class FileDecoder:
             if self._pool is None or self._owner != os.getpid():
                 # The threads of a pool do not come along where the system copies a process.
                 self._owner = os.getpid()
-                limits = PoolLimits(_WORKER, self._processes, _WAITING, _DEADLINE_S, _LIMITS)
+                limits = PoolLimits(_WORKER, self._processes, _WAITING, _DEADLINE_S, _MEMORY_BYTES, _CPU_S)
                 self._pool = DecodingPool(limits)
             return self._pool

@@ -59,19 +59,6 @@ class DecoderStartError(RecoquestError):
 
 
 @dataclass(frozen=True, slots=True)
-class DecoderLimits:
-    """Bounds of one task in a decoding process.
-
-    Attributes:
-        memory_bytes: Address space beyond that of the idle process.
-        cpu_s: Seconds of CPU time.
-    """
-
-    memory_bytes: int
-    cpu_s: int = 5
-
-
-@dataclass(frozen=True, slots=True)
 class Task:
     """One order to a process.
 
@@ -123,14 +110,16 @@ class PoolLimits:
         processes: Number of decoding processes.
         waiting: Maximum number of waiting tasks.
         deadline_s: Default seconds from the submission of a task to its answer.
-        decoder: Limits of a decoding process.
+        memory_bytes: Address space of a process beyond what it takes when it is idle.
+        cpu_s: CPU seconds of a task.
     """
 
     worker: str
     processes: int
     waiting: int
     deadline_s: float
-    decoder: DecoderLimits
+    memory_bytes: int
+    cpu_s: int = 5
 
 
 @dataclass(slots=True)
@@ -256,12 +245,11 @@ class DecodingPool:
 
     def _start(self) -> Worker:
         """Start a process; it ends with the thread that does so, one that serves until the pool is closed."""
-        limits = self._limits.decoder
         kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(_SECRETS)}
         return start_process(
             self._limits.worker,
-            limits.memory_bytes,
-            limits.cpu_s,
+            self._limits.memory_bytes,
+            self._limits.cpu_s,
             environment={**kept, **_ENVIRONMENT},
             stderr=subprocess.DEVNULL,
         )
@@ -293,7 +281,7 @@ class DecodingPool:
             if worker is not None and lost.reason in ("stopped", "crash") and not again:
                 self._work(job, again=True)
             elif worker is not None:
-                self._finish(job, lost.reason, _error_of(lost.reason, self._limits.decoder, lost))
+                self._finish(job, lost.reason, _error_of(lost, self._limits))
             elif self._closed:
                 self._finish(job, "closed", DecodersClosedError(_CLOSED))
             else:
@@ -301,8 +289,14 @@ class DecodingPool:
         except BaseException as error:  # noqa: BLE001 - else its caller would wait for ever
             self._finish(job, "crash", error)
         else:
-            result = answer if answer.outcome == "done" else _refusal(answer, self._limits.decoder)
-            self._finish(job, answer.outcome, result)
+            reason = str(answer.header.get("reason", ""))[:_MAX_REASON]
+            results: dict[Outcome, Answer | Exception] = {
+                "done": answer,
+                "refused": ImageError(reason),
+                "too-large": ImageTooLargeError(reason),
+                "memory": _error_of(WorkerLostError("memory"), self._limits),
+            }
+            self._finish(job, answer.outcome, results[answer.outcome])
 
     def _answer(self, worker: Worker, job: _Job) -> Answer:
         started = time.monotonic()
@@ -337,14 +331,7 @@ def _fail(job: _Job, error: Exception) -> None:
         job.future.set_exception(error)
 
 
-def _refusal(answer: Answer, limits: DecoderLimits) -> Exception:
-    if answer.outcome == "memory":
-        return _error_of("memory", limits)
-    reason = str(answer.header.get("reason", ""))[:_MAX_REASON]
-    return ImageTooLargeError(reason) if answer.outcome == "too-large" else ImageError(reason)
-
-
-def _error_of(reason: LossReason, limits: DecoderLimits, lost: WorkerLostError | None = None) -> Exception:
+def _error_of(lost: WorkerLostError, limits: PoolLimits) -> Exception:
     errors: dict[LossReason, Exception] = {
         "memory": ImageTooLargeError(
             f"Decoding the image takes more memory than the {limits.memory_bytes / 1e6:,.0f} MB that one may "
@@ -357,6 +344,6 @@ def _error_of(reason: LossReason, limits: DecoderLimits, lost: WorkerLostError |
         "crash": ImageError("The image cannot be decoded: its decoder broke down; save it anew."),
         "closed": DecodersClosedError(_CLOSED),
     }
-    error = errors.get(reason) or DecodingTimeoutError(_TOO_SLOW)
-    error.__cause__ = lost or WorkerLostError(reason)
+    error = errors.get(lost.reason) or DecodingTimeoutError(_TOO_SLOW)
+    error.__cause__ = lost
     return error

@@ -32,7 +32,6 @@ from training.common.errors import ImageError
 from training.imaging.images import ImageLimits, decode_whole
 from training.imaging.processes import file_decoder
 from training.imaging.processes.file_decoder import FileDecoder
-from training.imaging.processes.pool import DecoderLimits
 from training.importing import dicom
 from training.importing.dicom_files import Place
 from training.importing.layouts import Source
@@ -275,7 +274,8 @@ def _check(outcomes: dict[Path, str]) -> None:
 def test_hundreds_of_malformed_files_are_refused_or_decoded_in_little_time_and_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_decoder, "_LIMITS", DecoderLimits(_MEMORY_BYTES, _CPU_S))
+    monkeypatch.setattr(file_decoder, "_MEMORY_BYTES", _MEMORY_BYTES)
+    monkeypatch.setattr(file_decoder, "_CPU_S", _CPU_S)
     outcomes = {}
     with FileDecoder(1, isolated=True) as decoder:
         for path in _malformed_files(tmp_path, 440):
