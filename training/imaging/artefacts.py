@@ -114,13 +114,13 @@ def _is_film(values: Values, rest: Mask, before: Mask) -> bool:
 
 def _without_padding(values: Values, kept: Mask) -> Mask:
     """Leave out the mode at the upper end, and what little lies beyond it."""
-    found, counts = np.unique(values[kept], return_counts=True)
+    levels, counts = np.unique(values[kept], return_counts=True)
     beyond = np.cumsum(counts[::-1])[::-1] - counts
     total = int(counts.sum())
     modes = np.flatnonzero((counts > _BORDER_SHARE * total) & (beyond < _BEYOND_SHARE * total))
     if not len(modes):
         return kept
-    padding = kept & (values >= found[modes[0]])
+    padding = kept & (values >= levels[modes[0]])
     rest = kept & ~padding
     # Soft edges belong to it, unless it is the paper that thin lines are drawn on.
     inner = rest & ~dilated(padding & ~_specks(padding), round(_EDGE_LINES / 2 * min(values.shape)))
@@ -223,9 +223,9 @@ def _high_components(
     core = (labels > 0) & ~dilated(labels == 0, 1)
     filled = np.bincount(labels[core & beyond], minlength=number + 1)
     solid = filled > _SOLID * np.bincount(labels[core], minlength=number + 1)
-    found = (around > 0) & solid & (most(shore, height > enough) | (level & most(shore, height > least)))
-    found[0] = False
-    return np.asarray(found[labels])
+    chosen = (around > 0) & solid & (most(shore, height > enough) | (level & most(shore, height > least)))
+    chosen[0] = False
+    return np.asarray(chosen[labels])
 
 
 def _usual_change(values: Values, kept: Mask) -> float:

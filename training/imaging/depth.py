@@ -49,8 +49,6 @@ class DeepImage:
     """An image whose samples have other than 8 bits.
 
     Attributes:
-        width: In pixels.
-        height: In pixels.
         colours: 1 for grey, 3 for RGB, 4 for CMYK.
         bands: Gives top row and samples (H, width, C) of one band after the other, from the first row on.
             After the colours may follow one channel of opacity.
@@ -60,7 +58,7 @@ class DeepImage:
             None: samples are windowed.
         inverted: Whether the smallest value is white.
         stated: Window that the file states.
-        tones: Grey levels that the file states, in place of a window: the first that shows the picture.
+        tones: Grey levels that the file states instead: the first that shows the picture counts.
         padded: Whether NaN is padding, which is black even where the smallest value is white.
     """
 
@@ -81,10 +79,8 @@ class Levels:
     """The stored values of an image whose samples have more than 8 bits.
 
     Attributes:
-        smallest: Smallest value of the pixels that were looked at.
-        largest: Largest value of them.
-        low: Value that becomes black where no window is given.
-        high: Value that becomes white.
+        smallest, largest: Range of the pixels that were looked at.
+        low, high: Values that become black and white where no window is given.
         stated: Window that the file states.
         unfit: Whether the file states grey levels that show nothing of the picture, and are not taken.
     """
@@ -101,7 +97,7 @@ def to_eight_bits(image: DeepImage, window: Window | None = None) -> tuple[Image
     """Return the image as L, LA, RGB, RGBA or CMYK, and its levels if these made the window.
 
     Args:
-        image: Its samples.
+        image: The image.
         window: Values to be spread over all grey levels; None: as the file states it, else as `find_range`
             finds it. An image of 16 bits that was made from 8 bits gives those.
     """
@@ -234,8 +230,7 @@ def _picture(pixels: Samples, seen: NDArray[np.bool_]) -> Samples:
     scale = max(abs(float(values.min())), abs(float(values.max())))
     del values
     grey = np.where(seen[..., None], pixels, 0).astype(np.float64) / scale
-    found: Samples = pixels[find_picture(grey.mean(axis=-1), seen)]
-    return found
+    return np.asarray(pixels[find_picture(grey.mean(axis=-1), seen)])
 
 
 def _strides(height: int, width: int, most: int) -> tuple[int, int]:

@@ -61,13 +61,12 @@ MakeError = Callable[[str], ImageError]
 
 
 class Segment(NamedTuple):
-    """A segment of a JPEG stream, or the entropy-coded data behind a scan's header.
+    """A segment of a JPEG stream, or the entropy-coded data after a scan's header.
 
     Attributes:
         marker: Second byte of its marker; `DATA` for entropy-coded data.
-        start: Its first byte.
         payload: Parameters without their length, or the data.
-        end: The byte behind it, by its length: possibly behind the stream.
+        end: Offset after it by its length, possibly beyond the stream.
     """
 
     marker: int
@@ -86,20 +85,18 @@ class Frame(NamedTuple):
 
 
 def walk(content: bytes, error: MakeError, *, like_pillow: bool = False) -> Iterator[Segment]:
-    """Walk over all segments of a stream without a judgement of their markers and lengths.
-
-    Data is searched for its end once the walk goes on behind it.
+    """Walk over all segments of a stream, whatever their markers and lengths.
 
     Args:
         content: The stream.
         error: Raised where segments or bytes between them are more than any program writes.
-        like_pillow: Take the same markers for those without a length as Pillow does.
+        like_pillow: Whether the markers without a length are those of Pillow.
     """
-    place, count, padding, end_of_scan = 2, 0, 0, _MARKER
+    offset, count, padding, end_of_scan = 2, 0, 0, _MARKER
     without_length = _WITHOUT_LENGTH_IN_PILLOW if like_pillow else _WITHOUT_LENGTH
     while True:
-        start = content.find(b"\xff", place)
-        padding += (len(content) if start < 0 else start) - place
+        start = content.find(b"\xff", offset)
+        padding += (len(content) if start < 0 else start) - offset
         if padding > _MOST_PADDING:
             raise error(f"it has over {_MOST_PADDING:,} bytes between its segments")
         if start < 0 or start + 2 > len(content):
@@ -107,7 +104,7 @@ def walk(content: bytes, error: MakeError, *, like_pillow: bool = False) -> Iter
         marker = content[start + 1]
         if marker in (0x00, 0xFF):
             padding += 1
-            place = start + 2 - marker % 2
+            offset = start + 2 - marker % 2
             continue
         count += 1
         if count > _MOST_SEGMENTS:
@@ -115,14 +112,14 @@ def walk(content: bytes, error: MakeError, *, like_pillow: bool = False) -> Iter
         has_length = marker not in without_length
         end = start + 2 + (int.from_bytes(content[start + 2 : start + 4]) if has_length else 0)
         yield Segment(marker, start, content[start + 4 : end], end)
-        place = max(end, start + 4) if has_length else end
+        offset = max(end, start + 4) if has_length else end
         if marker == LS_FRAME:
             end_of_scan = _LS_MARKER
-        if marker == SOS and place <= len(content):
-            found = end_of_scan.search(content, place)
-            end = found.start() if found else len(content)
-            yield Segment(DATA, place, content[place:end], end)
-            place = end
+        if marker == SOS and offset <= len(content):
+            match = end_of_scan.search(content, offset)
+            end = match.start() if match else len(content)
+            yield Segment(DATA, offset, content[offset:end], end)
+            offset = end
 
 
 def segments(content: bytes, error: MakeError) -> Iterator[Segment]:

@@ -145,9 +145,9 @@ def _gradients(pixels: NDArray[np.uint8], windows: Sequence[Window], side: int) 
     small = down @ pixels.astype(np.float32) @ across.transpose(0, 2, 1)
     to_right = small[:, 1:, 1:] - small[:, 1:, :-1]
     to_bottom = small[:, 1:, 1:] - small[:, :-1, 1:]
-    found = np.concatenate((to_right, to_bottom), axis=1).reshape(len(windows), -1)
-    lengths = np.linalg.norm(found, axis=1, keepdims=True)
-    gradients: Gradients = np.divide(found, lengths, out=np.zeros_like(found), where=lengths > _BLANK)
+    slopes = np.concatenate((to_right, to_bottom), axis=1).reshape(len(windows), -1)
+    lengths = np.linalg.norm(slopes, axis=1, keepdims=True)
+    gradients: Gradients = np.divide(slopes, lengths, out=np.zeros_like(slopes), where=lengths > _BLANK)
     return gradients
 
 

@@ -48,8 +48,8 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
         ImageError: The checksum of a chunk that the picture needs is wrong.
     """
     parts, profile = [content[:SIGNATURE_BYTES]], None
-    kinds, profiles, kind, place, end = set[bytes](), 0, b"", SIGNATURE_BYTES, SIGNATURE_BYTES
-    for kind, place, end in png_chunks(content):
+    kinds, profiles, kind, offset, end = set[bytes](), 0, b"", SIGNATURE_BYTES, SIGNATURE_BYTES
+    for kind, offset, end in png_chunks(content):
         if kind == b"IEND":
             # Nothing is in it, so its checksum says nothing of the picture.
             parts.append(_END)
@@ -64,23 +64,23 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
                 f"The PNG image has over {_MOST_PROFILES} colour profiles; save it anew without metadata."
             )
         if is_critical and not checked:
-            parts.append(content[place : end - 4] + zlib.crc32(content[place + 4 : end - 4]).to_bytes(4))
-        elif is_critical or is_profile or _may_be_kept(content, place, end):
-            checksum = zlib.crc32(memoryview(content)[place + 4 : end - 4])
+            parts.append(content[offset : end - 4] + zlib.crc32(content[offset + 4 : end - 4]).to_bytes(4))
+        elif is_critical or is_profile or _may_be_kept(content, offset, end):
+            checksum = zlib.crc32(memoryview(content)[offset + 4 : end - 4])
             is_sound = checksum == int.from_bytes(content[end - 4 : end])
             if is_critical and not is_sound:
                 raise ImageError(f"The PNG image is damaged: its {kind.decode()} chunk has a wrong checksum.")
             if is_sound and not is_profile:
-                parts.append(content[place:end])
+                parts.append(content[offset:end])
             elif is_sound and profile is None:
-                profile = _inflate_profile(content[place + 8 : end - 4])
+                profile = _inflate_profile(content[offset + 8 : end - 4])
         elif kind[:1].isupper():
-            parts.append(content[place:end])
-        place = end
+            parts.append(content[offset:end])
+        offset = end
     if kind != b"IEND":
         # The decoder decides whether the picture ahead of a cut ancillary chunk is whole.
-        is_ancillary = content[place + 4 : place + 5].islower() or place + 8 > len(content)
-        parts.append(_END if is_ancillary and b"IDAT" in kinds and b"acTL" not in kinds else content[place:])
+        is_ancillary = content[offset + 4 : offset + 5].islower() or offset + 8 > len(content)
+        parts.append(_END if is_ancillary and b"IDAT" in kinds and b"acTL" not in kinds else content[offset:])
     whole = sum(map(len, parts)) == len(content) and content.endswith(_END)
     return content if whole else b"".join(parts), profile
 
@@ -93,27 +93,28 @@ def png_chunks(content: bytes) -> Iterator[tuple[bytes, int, int]]:
     Raises:
         ImageTooLargeError: They are more than any program writes.
     """
-    place = SIGNATURE_BYTES
+    offset = SIGNATURE_BYTES
     for _ in range(_MOST_CHUNKS):
-        if place + 8 > len(content):
+        if offset + 8 > len(content):
             return
-        kind, end = content[place + 4 : place + 8], place + 12 + int.from_bytes(content[place : place + 4])
-        yield kind, place, end
+        kind = content[offset + 4 : offset + 8]
+        end = offset + 12 + int.from_bytes(content[offset : offset + 4])
+        yield kind, offset, end
         if kind == b"IEND":
             return
-        place = end
+        offset = end
     raise ImageTooLargeError(
         f"The PNG image has over {_MOST_CHUNKS:,} chunks; save it anew without metadata."
     )
 
 
-def _may_be_kept(content: bytes, place: int, end: int) -> bool:
-    kind, size = content[place + 4 : place + 8], end - place - 12
+def _may_be_kept(content: bytes, offset: int, end: int) -> bool:
+    kind, size = content[offset + 4 : offset + 8], end - offset - 12
     if kind == b"tRNS":
         return _LEAST_CLEAR_BYTES.get(int.from_bytes(content[25:26]), 0) <= size <= 256
     if kind in _ANIMATION_BYTES:
         return size == _ANIMATION_BYTES[kind]
-    is_oriented = kind == b"eXIf" or content.startswith(_XMP, place + 4)
+    is_oriented = kind == b"eXIf" or content.startswith(_XMP, offset + 4)
     return kind == b"fdAT" or (is_oriented and size <= _MOST_METADATA_BYTES)
 
 

@@ -44,12 +44,7 @@ MOST_WINDOWS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class DicomImage:
-    """An image in a DICOM file.
-
-    Attributes:
-        file: Whose elements were walked over.
-        attributes: Size, number of frames and layout of its samples.
-    """
+    """An image in a DICOM file."""
 
     file: DicomFile
     attributes: PixelAttributes
@@ -85,8 +80,8 @@ def open_dicom(content: bytes, max_bytes: int, max_pixels: int) -> DicomImage:
     """Read the header of a DICOM file.
 
     Args:
-        content: The whole file.
-        max_bytes: Limit of what a deflated data set becomes.
+        content: The file.
+        max_bytes: Limit of an inflated data set.
         max_pixels: Limit of rows times columns.
 
     Raises:
@@ -94,11 +89,11 @@ def open_dicom(content: bytes, max_bytes: int, max_pixels: int) -> DicomImage:
         ImageError: It has no pixels, none that can be read, or is damaged.
     """
     file = open_file(content, max_bytes)
-    found = PIXELS & file.elements.found.keys()
-    if not found:
+    pixels = PIXELS & file.elements.by_tag.keys()
+    if not pixels:
         uid = file.elements.text(Tag.SOP_CLASS_UID)
         raise ImageError(f"The DICOM file has no pixels{f': it is {uid_name(uid)}' if uid else ''}.")
-    if Tag.PIXEL_DATA not in found:
+    if Tag.PIXEL_DATA not in pixels:
         raise ImageError(
             "The DICOM image has pixels of floating point, which cannot be read; save it as TIFF."
         )
@@ -197,10 +192,10 @@ class LookupTable:
 
     def __call__(self, values: NDArray[Any]) -> Values:
         """Look values up; NaN stays."""
-        places = np.nan_to_num(values - self.first).clip(0, len(self.entries) - 1)
-        found: Values = self.entries[np.rint(places).astype(np.int64)].astype(np.float64)
-        found[np.isnan(values)] = np.nan
-        return found
+        indices = np.nan_to_num(values - self.first).clip(0, len(self.entries) - 1)
+        levels: Values = self.entries[np.rint(indices).astype(np.int64)].astype(np.float64)
+        levels[np.isnan(values)] = np.nan
+        return levels
 
     @property
     def window(self) -> Window:
@@ -213,7 +208,7 @@ def read_table(elements: Elements, descriptor: int, data: int, *, signed: bool) 
     """Read a lookup table.
 
     Args:
-        elements: Elements with the table.
+        elements: Elements that include the table.
         descriptor: Tag of its number of entries, first value and bits.
         data: Tag of its entries.
         signed: Whether the first value may be negative.
@@ -228,7 +223,7 @@ def read_table(elements: Elements, descriptor: int, data: int, *, signed: bool) 
         raise ImageError("The DICOM image is damaged: its lookup table has no entries.")
     count, first, bits = numbers
     count = count or _MOST_ENTRIES
-    if (signed or elements.found[descriptor].representation == b"SS") and first >= 1 << 15:
+    if (signed or elements.by_tag[descriptor].representation == b"SS") and first >= 1 << 15:
         first -= 1 << 16
     # Entries of 8 bits may be words or bytes, with one byte of padding.
     if len(content) >= 2 * count:
@@ -250,7 +245,7 @@ def functional_group(elements: Elements, frame: int, tag: Tag, tags: frozenset[T
         elements: Elements of the data set.
         frame: Number of the frame from 0.
         tag: Sequence of the group, such as Pixel Value Transformation.
-        tags: Tags to read of the group.
+        tags: Elements of the group to read.
     """
     for sequence, number in (
         (Tag.PER_FRAME_FUNCTIONAL_GROUPS_SEQUENCE, frame),

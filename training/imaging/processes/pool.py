@@ -98,7 +98,7 @@ class DecodingObserver(Protocol):
         """A task has ended."""
 
     def decoder_restarted(self, reason: LossReason) -> None:
-        """A process was lost; the next takes its place."""
+        """A process was lost and is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +180,10 @@ class DecodingPool:
     def submit(self, task: Task, priority: Priority, deadline_s: float | None = None) -> Future[Answer]:
         """Put a task into the queue and return at once.
 
-        In a full queue it takes the place of the latest one of lower priority. The future raises
-        ImageTooLargeError when the image is over its limits, of memory and CPU time among them, ImageError
-        when it is none or crashes the process, DecodersBusyError when a task of higher priority took the
-        place, DecodingTimeoutError, DecodersClosedError, or DecoderStartError.
+        In a full queue it replaces the latest task of lower priority. The future raises ImageTooLargeError
+        when the image is over its limits, including memory and CPU time, ImageError when it is none or
+        crashes the process, DecodersBusyError when a task of higher priority replaced it,
+        DecodingTimeoutError, DecodersClosedError, or DecoderStartError.
 
         Raises:
             DecodersBusyError: The queue is full of tasks of this priority or a higher one.
@@ -207,7 +207,7 @@ class DecodingPool:
         return job.future
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Refuse new tasks, fail those that wait, kill all processes, and wait for their ends."""
+        """Refuse new tasks, fail those that wait, and kill all processes."""
         with self._changed:
             self._closed = True
             jobs, self._jobs = self._jobs, []

@@ -143,16 +143,14 @@ def decoded_of(answer: Answer) -> DecodedImage:
     try:
         file = ImageHeader(**about["file"])
         (width, height), (columns, rows) = about["picture"], about["size"]
-        for side in (width, height, columns, rows):
-            if type(side) is not int or not 0 < side < _MOST_SIDE:
-                raise ValueError
+        sides = (width, height, columns, rows)
+        if any(type(side) is not int or not 0 < side < _MOST_SIDE for side in sides):
+            raise ValueError
         levels = about["levels"]
         if levels is not None:
             stated = levels["stated"]
             levels = Levels(**{**levels, "stated": None if stated is None else Window(**stated)})
-        if file.media_type not in MEDIA_TYPES.values():
-            raise ValueError
-        if len(answer.body) != _COLOURS * columns * rows:
+        if file.format not in MEDIA_TYPES or len(answer.body) != _COLOURS * columns * rows:
             raise ValueError
         return DecodedImage(
             header=file,
