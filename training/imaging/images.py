@@ -346,13 +346,7 @@ def _bounded_frames(frames: int, limits: ImageLimits) -> int:
 
 @contextmanager
 def _naming_damage(what: str, limits: ImageLimits) -> Iterator[None]:
-    """Raise what Pillow raises for damaged files as an ImageError with a sentence.
-
-    Raises:
-        ImageTooLargeError: The image is too large for Pillow.
-        ImageError: The file is damaged.
-        MemoryError: The process may not have as much memory as decoding takes.
-    """
+    """Raise what decoders raise for damaged files as an ImageError with a sentence."""
     try:
         yield
     except (ImageError, MemoryError):
@@ -412,7 +406,7 @@ def _decode(
         )
 
 
-# A frame with all of its bits, and what its file says of it: orientation and profile.
+# A frame with all of its bits, its orientation and its profile.
 _Loaded = tuple[Image.Image | DeepImage, int, bytes | None]
 
 
@@ -428,7 +422,7 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
     if name == "PNG" and frame == 0 and (deep := read_deep_png(file.content)):
         # To look for an orientation, Pillow may decode all of the file.
         is_turned = any(mark in file.content for mark in EXIF_MARKS)
-        return deep, _orientation(image) if is_turned else 1, file.profile
+        return deep, read_orientation(image) if is_turned else 1, file.profile
     if min_side is not None:
         image.draft(None, (min_side, min_side))
     if frame:
@@ -440,7 +434,7 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
             return None
         raise
     profile = file.profile or image.info.get("icc_profile")
-    orientation = _orientation(image)
+    orientation = read_orientation(image)
     if image.mode == _DEEP_GREY:
         samples = np.asarray(image)[..., None]
         return DeepImage(*image.size, 1, lambda: bands_of(samples)), orientation, profile
@@ -465,7 +459,16 @@ def _load_page(file: _File, page: int, limits: ImageLimits) -> _Loaded:
     return image, 1, profile
 
 
-def _orientation(image: Image.Image) -> int:
+def _reason(error: Exception) -> str:
+    """The words of a decoder, as the end of a sentence."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    if words == "not identified by this driver":
+        return "it gives no size"
+    return words.rstrip(".")
+
+
+def read_orientation(image: Image.Image) -> int:
+    """Return the orientation by EXIF or XMP data; 1 where there is none, or it is damaged."""
     if image.format in ("AVIF", "HEIF"):
         # Pillow gives their own turns as EXIF data, and would take XMP data without these for one.
         image.info.pop("xmp", None)
@@ -476,11 +479,3 @@ def _orientation(image: Image.Image) -> int:
     except Exception:  # noqa: BLE001 - Pillow raises whatever a damaged block leads to; the pixels are whole
         return 1
     return orientation if isinstance(orientation, int) else 1
-
-
-def _reason(error: Exception) -> str:
-    """The decoder's own words, as the end of a sentence."""
-    words = " ".join(str(error).split()) or type(error).__name__
-    if words == "not identified by this driver":
-        return "it gives no size"
-    return words.rstrip(".")

@@ -262,22 +262,19 @@ def read_deep_jpeg(content: bytes) -> DeepImage:
 
 
 def with_end(content: bytes) -> bytes | None:
-    """Return a file that lacks the marker of its end with it; None where part of the picture is missing.
+    """Add the marker of the end to a file; None where part of the picture is missing as well.
 
     A progressive file may lack scans that nothing announces, and its last scan may change no visible pixel,
     so part of it counts as missing.
     """
-    end = 0
     try:
-        for segment in segments(content, ImageError):
-            if segment.marker in FRAMES and segment.marker not in _SEQUENTIAL:
-                return None
-            if segment.marker == DATA:
-                end = segment.end
+        parts = list(segments(content, ImageError))
+        if any(part.marker in FRAMES and part.marker not in _SEQUENTIAL for part in parts):
+            return None
+        end = max((part.end for part in parts if part.marker == DATA), default=0)
         # Half of the marker may be there.
         scans = content[:end].removesuffix(b"\xff")
-        if not check_scans(scans + END_OF_IMAGE, ImageError):
-            return None
+        check_scans(scans + END_OF_IMAGE, ImageError)
         pictures = {_digest(scans + filling + END_OF_IMAGE) for filling in _FILLINGS}
     except (ImageError, OSError):
         return None
@@ -285,11 +282,9 @@ def with_end(content: bytes) -> bytes | None:
 
 
 def ended(content: bytes) -> bytes:
-    """Return a file that was cut with the marker of its end behind its last whole segment."""
-    end = 2
+    """Return a file that was cut with the marker of its end after its last whole segment."""
     try:
-        for segment in segments(content, ImageError):
-            end = segment.end
+        end = max((segment.end for segment in segments(content, ImageError)), default=2)
     except ImageError:
         # Segments that cannot be walked over are left to the decoder.
         end = len(content)

@@ -5,7 +5,6 @@ AVIF or a HEIC, and give other bytes, so another identity, with each version of 
 """
 
 import io
-import re
 import struct
 import zlib
 from collections import defaultdict
@@ -14,6 +13,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
+from PIL import Image
 from PIL.ExifTags import Base as Tag
 
 from training.common.errors import ImageError
@@ -27,6 +27,7 @@ from training.imaging.formats import (
     sniff_format,
     webp_chunks,
 )
+from training.imaging.images import read_orientation
 from training.imaging.jpeg import (
     APP0,
     APP1,
@@ -83,42 +84,16 @@ def _only(content: bytes, ranges: Sequence[_Range]) -> bytearray:
 
 # Orientation: the one value of EXIF and XMP data that pixels depend on.
 
-_SHORT, _LONG = 3, 4
+_SHORT: Final = 3
 _TURNED: Final = range(2, 9)
-_XMP_ORIENTATION: Final = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 
 
-def _orientation_of(exif: bytes | None, xmp: bytes | None) -> int:
+def _find_orientation(exif: bytes | None, xmp: bytes | None) -> int:
     """Return the orientation, 1 to 8, as the decoder finds it: in the EXIF data, else in the XMP data."""
-    value = None
-    if exif:
-        try:
-            value = _stated_orientation(exif)
-        except (struct.error, OverflowError):
-            # The decoder gives up on both where the EXIF data is damaged.
-            return 1
-    if value is None and xmp:
-        match = _XMP_ORIENTATION.search(xmp)
-        value = int(match[1]) if match else None
-    return value if value is not None and value in _TURNED else 1
-
-
-def _stated_orientation(exif: bytes) -> int | None:
-    """Read the orientation from the first directory of EXIF data; of several the last one counts.
-
-    Raises:
-        struct.error: The data ends too early.
-    """
-    for _ in range(2):
-        exif = exif.removeprefix(EXIF_PREFIX)
-    if exif[:2] not in (b"II", b"MM"):
-        return 1
-    form = TiffForm(exif)
-    orientation = None
-    for tag, kind, _, raw in form.entries(*next(form.directories(), (0, 0))):
-        if tag == Tag.Orientation and kind in (_SHORT, _LONG):
-            (orientation,) = struct.unpack_from(f"{form.order}{'H' if kind == _SHORT else 'I'}", raw)
-    return orientation
+    image = Image.new("1", (1, 1))
+    image.info = {"exif": exif, "xmp": xmp}
+    orientation = read_orientation(image)
+    return orientation if orientation in _TURNED else 1
 
 
 def _exif(orientation: int) -> bytes:
@@ -153,7 +128,7 @@ def _strip_jpeg(content: bytes) -> bytes:
             exif.append(payload.removeprefix(EXIF_PREFIX))
         elif marker == APP1 and not has_scan and payload.startswith(_XMP_PREFIX):
             xmp = payload.removeprefix(_XMP_PREFIX)
-    orientation = _orientation_of(b"".join(exif), xmp)
+    orientation = _find_orientation(b"".join(exif), xmp)
     turned = [] if orientation == 1 else [pack_segment(APP1, EXIF_PREFIX + _exif(orientation))]
     return b"".join([START_OF_IMAGE, *jfif, *turned, *kept])
 
@@ -196,7 +171,7 @@ def _strip_png(content: bytes) -> bytes:
             exif = cleaned[offset + 8 : end - 4]
         elif kind == b"iTXt" and cleaned.startswith(_PNG_XMP, offset + 8):
             xmp = cleaned[offset + 8 + len(_PNG_XMP) : end - 4]
-    orientation = _orientation_of(exif, xmp)
+    orientation = _find_orientation(exif, xmp)
     if orientation != 1:
         data = b"eXIf" + _exif(orientation)
         head.append((len(data) - 4).to_bytes(4) + data + zlib.crc32(data).to_bytes(4))
@@ -225,7 +200,7 @@ def _strip_webp(content: bytes) -> bytes:
         raise _error("WebP", "its first chunk gives no size")
     exif = next((data for kind, data in chunks if kind == b"EXIF"), None)
     xmp = next((data for kind, data in chunks if kind == b"XMP "), None)
-    orientation = _orientation_of(exif, xmp)
+    orientation = _find_orientation(exif, xmp)
     kept = [_kept_chunk(kind, data, orientation) for kind, data in chunks if kind in _KEPT_WEBP]
     if orientation != 1:
         kept.append(_chunk(b"EXIF", _exif(orientation)))
@@ -370,7 +345,7 @@ def _read_pages(form: TiffForm) -> list[_Page]:
         kept = [entry for entry in listed if entry.tag in _KEPT_TAGS]
         packet = next((entry.span for entry in listed if entry.tag == Tag.XMLPacket), None)
         if packet and not any(entry.tag == Tag.Orientation for entry in kept):
-            orientation = _orientation_of(None, form.content[slice(*packet)])
+            orientation = _find_orientation(None, form.content[slice(*packet)])
             if orientation != 1:
                 # The XMP data alone has it.
                 raw = struct.pack(f"{form.order}H", orientation).ljust(form.pointer.size, b"\0")

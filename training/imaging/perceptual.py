@@ -38,12 +38,7 @@ _SAME: Final = 0.88
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """A picture as `same_picture` takes it.
-
-    Attributes:
-        pixels: Grey and small, uint8 (S, S).
-        gradients: Gradients of the whole picture.
-    """
+    """A small grey picture (S, S) and its gradients."""
 
     pixels: NDArray[np.uint8]
     gradients: Gradients
@@ -117,15 +112,11 @@ def _is_window(whole: Picture, larger: Picture) -> bool:
 
 def _near(window: Window, step: float) -> list[Window]:
     """Return the window with each one of its edges moved, and with it moved as a whole."""
-    moves = [
-        tuple(step * sign * (edge == place) for place in range(4)) for edge in range(4) for sign in (1, -1)
-    ]
-    moves += [(x, y, x, y) for x, y in ((step, 0.0), (-step, 0.0), (0.0, step), (0.0, -step))]
+    edge = np.eye(4)
+    moves = np.vstack([edge, edge[:2] + edge[2:]])
     near = []
-    for move in moves:
-        left, upper, right, lower = (
-            round(min(max(edge + by, 0.0), 1.0), 4) for edge, by in zip(window, move, strict=True)
-        )
+    for edges in np.array(window) + step * np.vstack([moves, -moves]):
+        left, upper, right, lower = edges.clip(0.0, 1.0).round(4).tolist()
         if right - left >= _SMALLEST and lower - upper >= _SMALLEST:
             near.append((left, upper, right, lower))
     return near

@@ -18,10 +18,6 @@ _GREY_LEVELS: Final = 256
 class Window:
     """A range of stored values that is spread over all grey levels; values beyond it are clipped.
 
-    Attributes:
-        centre: Stored value that becomes middle grey.
-        width: Distance of the values that become black and white, in stored values.
-
     Raises:
         ValueError: A number is not finite, or the width is not positive.
     """
@@ -45,12 +41,9 @@ class Window:
 
 
 def find_range(sample: NDArray[np.generic]) -> tuple[float, float]:
-    """Return the values that become black and white: the percentiles 0.5 and 99.5.
+    """Return the values that become black and white: the percentiles 0.5 and 99.5 of finite values.
 
     Few different values are all kept.
-
-    Args:
-        sample: Finite values, without those of artefacts.
     """
     if not sample.size:
         return 0.0, 0.0

@@ -281,10 +281,12 @@ class Elements:
 
     def text(self, tag: int) -> str:
         """Return a value as text without what pads it."""
+        return self._short(tag).decode("latin-1").strip(" \0\t\r\n")
+
+    def _short(self, tag: int) -> bytes:
+        """Return a value that is no longer than those of attributes; nothing of a longer one."""
         element = self.by_tag.get(tag)
-        if element is None or element.end - element.start > _LONGEST_TEXT:
-            return ""
-        return self.value(tag).decode("latin-1").strip(" \0\t\r\n")
+        return b"" if element is None or element.end - element.start > _LONGEST_TEXT else self.value(tag)
 
     def numbers(self, tag: int, form: str = "text") -> list[float]:
         """Return a value that has numbers; those that are none are left out.
@@ -293,18 +295,17 @@ class Elements:
             tag: Tag of the element.
             form: Type of an element without a representation: "text" or a letter of `struct`.
         """
-        element = self.by_tag.get(tag)
-        if element is None or element.end - element.start > _LONGEST_TEXT:
+        value = self._short(tag)
+        if not value:
             return []
-        form = "text" if element.representation in _TEXTS else _NUMBERS.get(element.representation, form)
+        representation = self.by_tag[tag].representation
+        form = "text" if representation in _TEXTS else _NUMBERS.get(representation, form)
         if form == "text":
-            parts = map(_number, self.text(tag).split("\\"))
-            return [number for number in parts if isfinite(number)]
-        value = self.value(tag)
-        size = struct.calcsize(f"={form}")
-        order = ">" if self.walk.big else "<"
-        numbers = struct.unpack(f"{order}{len(value) // size}{form}", value[: len(value) // size * size])
-        return [number for number in numbers if isfinite(number)]
+            return [number for part in self.text(tag).split("\\") if isfinite(number := _number(part))]
+        form = f"{'>' if self.walk.big else '<'}{form}"
+        size = struct.calcsize(form)
+        numbers = struct.iter_unpack(form, value[: len(value) // size * size])
+        return [number for (number,) in numbers if isfinite(number)]
 
     def item(self, tag: int, tags: Collection[int], number: int = 0) -> "Elements | None":
         """Return one item of a sequence; None where there is none.

@@ -33,7 +33,7 @@ _WAITING: Final = 1 << 20
 
 
 class FileDecoder:
-    """Decodes image files; threads may share it, and whoever made it closes it.
+    """Decodes image files; threads may share it.
 
     Most decoders work without Python's interpreter, so threads decode side by side. Decoding DICOM holds it
     for much of the time: those files are decoded in processes, which begin with the first of them.
@@ -61,7 +61,7 @@ class FileDecoder:
 
     @property
     def pids(self) -> list[int]:
-        """Processes that are there, by their number in the system."""
+        """PIDs of the processes."""
         return [] if self._pool is None else self._pool.pids
 
     def decode(
@@ -71,13 +71,7 @@ class FileDecoder:
         min_side: int | None = None,
         square: Square | None = None,
     ) -> DecodedImage:
-        """Decode a file as `decode_whole` does; the calling thread waits.
-
-        Args:
-            source: The bytes of a file, or its path.
-            limits: What the image may cost.
-            min_side: Both sides of the result need no more pixels than this.
-            square: What is made of the pixels; None: they stay.
+        """Decode a file as `decode_whole` does, and make a square of it if one is given.
 
         Raises:
             ImageTooLargeError: The image is over the limits, of a process among them.

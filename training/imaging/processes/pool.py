@@ -60,12 +60,12 @@ class DecoderStartError(RecoquestError):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One order to a process.
+    """A task for a process.
 
     Attributes:
         header: JSON values; `task` names it.
-        answer_bytes: The most that the answer's body may have.
-        content: The file that it is about.
+        answer_bytes: Limit of the answer's body.
+        content: A file.
     """
 
     header: dict[str, Any]
@@ -106,8 +106,8 @@ class PoolLimits:
     """Bounds of a pool.
 
     Attributes:
-        worker: Name of the module that runs in the processes, and calls `worker.serve`.
-        processes: Number of decoding processes.
+        worker: Module that runs in the processes and calls `worker.serve`.
+        processes: Number of processes.
         waiting: Maximum number of waiting tasks.
         deadline_s: Default seconds from the submission of a task to its answer.
         memory_bytes: Address space of a process beyond what it takes when it is idle.
