@@ -64,12 +64,7 @@ _STRUCTURE_NOISES: Final = 0.5
 
 
 def find_picture(values: Values, seen: Mask) -> Mask:
-    """Return the pixels that are neither artefacts nor borders.
-
-    Args:
-        values: Grey values (H, W), finite where they are seen.
-        seen: Pixels that count (H, W).
-    """
+    """Return the seen pixels (H, W), whose values are finite, that are neither artefacts nor borders."""
     kept = seen
     # The range that a component is measured by has no artefacts of the other end in the second round.
     for without in (_without_padding, _without_lines, _without_components, _without_components):
@@ -113,7 +108,7 @@ def _is_film(values: Values, rest: Mask, before: Mask) -> bool:
 
 
 def _without_padding(values: Values, kept: Mask) -> Mask:
-    """Leave out the mode at the upper end, and what little lies beyond it."""
+    """Leave out the mode at the upper end, and the few values beyond it."""
     levels, counts = np.unique(values[kept], return_counts=True)
     beyond = np.cumsum(counts[::-1])[::-1] - counts
     total = int(counts.sum())

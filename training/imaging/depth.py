@@ -33,11 +33,9 @@ _LEAST_DEVIATION: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Tone:
-    """The grey levels that a file asks for.
+    """The grey levels that a file states: from values to levels from 0 to 1, where NaN stays NaN.
 
-    Attributes:
-        levels: From values to levels from 0 to 1; NaN stays.
-        window: The values that become black and white, or nearly so.
+    The window is of the values that become black and white, or nearly so.
     """
 
     levels: Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -50,8 +48,8 @@ class DeepImage:
 
     Attributes:
         colours: 1 for grey, 3 for RGB, 4 for CMYK.
-        bands: Gives top row and samples (H, width, C) of one band after the other, from the first row on.
-            After the colours may follow one channel of opacity.
+        bands: Yields the top row and the samples (H, width, C) of one band after the other. A channel of
+            opacity may follow the colours.
         opaque: Largest value of the opacity; None: there is no such channel.
         full: Value that is white where 0 is black and where no tone shows the picture; colours of more
             than 8 bits are windowed nevertheless where they are all grey, or none is over a sixteenth of it.

@@ -431,7 +431,7 @@ def check_size(width: int, height: int, most_pixels: int) -> None:
 
 
 def megapixels(pixels: int) -> str:
-    """Return a number of pixels in words."""
+    """Return a number of pixels as text."""
     return f"{pixels / 1e6:,.10g} megapixels"
 
 

@@ -194,11 +194,7 @@ def _too_large(reason: str) -> ImageError:
 
 
 def read_frame(payload: bytes) -> Frame:
-    """Read the header of a frame.
-
-    Raises:
-        struct.error: It is cut.
-    """
+    """Read the header of a frame; one that is cut is a struct.error."""
     bits, height, width, count = struct.unpack_from(">BHHB", payload)
     return Frame(bits, height, width, payload[6 : 6 + 3 * count : 3])
 
@@ -243,11 +239,10 @@ def check_scans(content: bytes, error: MakeError) -> int:
 
 
 def read_deep_jpeg(content: bytes) -> DeepImage:
-    """Read a JPEG with 12 bits a sample.
+    """Read a JPEG with 12 bits a sample; damaged files raise what libjpeg makes of them.
 
     Raises:
         ImageError: It has no end, or no scan of a colour.
-        Exception: As libjpeg raises it for damaged files.
     """
     # The package takes longer to load than most images to decode.
     from imagecodecs import jpeg8_decode

@@ -34,14 +34,11 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
     """Copy the chunks that make the picture, in one pass over the headers of all (PNG, third edition, 5.3).
 
     Text is left out unread, and so is an ancillary chunk of wrong checksum. Where the file is cut, it is
-    left as it is from there on, or ended where the picture may be whole.
-
-    Args:
-        content: The file.
-        checked: Whether the checksums of chunks that the picture needs are compared.
+    left as it is from there on, or ended where the picture may be whole. `checked`: the checksums of chunks
+    that the picture needs are compared.
 
     Returns:
-        The file without its profile, and the ICC profile as far as it is sound and not too large.
+        The file without its profile, and the ICC profile if it is sound and not too large.
 
     Raises:
         ImageTooLargeError: It has more chunks than any program writes.
@@ -132,11 +129,7 @@ def _inflate_profile(chunk: bytes) -> bytes | None:
 def read_deep_png(content: bytes) -> DeepImage | None:
     """Read the first picture of a cleaned PNG file with 16 bits a sample, of which Pillow would keep 8.
 
-    Returns:
-        The image; None where samples have fewer bits.
-
-    Raises:
-        Exception: As libpng raises it for damaged files.
+    None: samples have fewer bits. Damaged files raise what libpng makes of them.
     """
     if content[24:25] != _DEEP:
         return None

@@ -75,12 +75,7 @@ def first_page(content: bytes, pages: int) -> int:
 
 
 def open_page(content: bytes, page: int, tags: ImageFileDirectory_v2) -> TiffImageFile:
-    """Open a page that Pillow reads.
-
-    Args:
-        content: The file.
-        page: Number of the page from 0.
-        tags: Tags of the page.
+    """Open a page that Pillow reads, by its number from 0 and its tags.
 
     Raises:
         ImageError: It is one of a big-endian BigTIFF, whose directory Pillow does not find, or of a
@@ -137,11 +132,7 @@ def number(tags: ImageFileDirectory_v2, tag: int, otherwise: int) -> int:
 
 
 def check_tiles(tags: ImageFileDirectory_v2, most_pixels: int) -> None:
-    """Refuse tiles whose buffer may be far larger than the image that they cover.
-
-    Raises:
-        ImageTooLargeError: A tile has more pixels than an image may have.
-    """
+    """Raise an ImageTooLargeError for tiles of more pixels than an image may have."""
     width, height = number(tags, Tag.TileWidth, 1), number(tags, Tag.TileLength, 1)
     if width * height > most_pixels:
         raise ImageTooLargeError(
@@ -153,12 +144,6 @@ def read_deep_tiff(
     content: bytes, page: int, tags: ImageFileDirectory_v2, most_pixels: int
 ) -> DeepImage | None:
     """Read a page whose samples Pillow would cut or refuse.
-
-    Args:
-        content: The file.
-        page: Number of the page from 0.
-        tags: Tags of the page, whose size is within the limits.
-        most_pixels: Limit of pixels of an image.
 
     Returns:
         The image; None where Pillow itself keeps all bits, or nobody reads them.

@@ -57,11 +57,8 @@ def find_range(sample: NDArray[np.generic]) -> tuple[float, float]:
 def seen_with_data(pixels: NDArray[np.generic], seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Leave out pixels of a value that means no data, such as -9999 or the largest negative float.
 
-    Next to it, all others would share one grey level. Only samples of more than 16 bits have such values.
-
-    Args:
-        pixels: Samples (H, W, C).
-        seen: Pixels that count (H, W).
+    Next to it, all others would share one grey level. Only samples (H, W, C) of more than 16 bits have such
+    values.
     """
     if pixels.dtype.itemsize <= _SHORT_BYTES and pixels.dtype.kind != "f":
         return seen

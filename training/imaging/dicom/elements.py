@@ -105,13 +105,7 @@ class Element:
 
 @dataclass(slots=True)
 class Walk:
-    """A walk over the elements of one file.
-
-    Attributes:
-        content: The data set, from the first element of the file on.
-        big: Whether numbers are big-endian.
-        left: Elements that may still be looked at.
-    """
+    """A walk over the elements of one file, with the number of elements that it may still look at."""
 
     content: bytes
     big: bool = False
@@ -255,13 +249,9 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Elements of a data set or an item, by tag.
+    """Elements of a data set or an item by tag, and the offset after the last one.
 
-    Attributes:
-        walk: The walk that has read them.
-        by_tag: The elements.
-        end: Offset after the last one.
-        implicit: Whether elements have no value representation.
+    They are implicit if they have no value representation.
     """
 
     walk: Walk
@@ -343,23 +333,14 @@ def _name(tag: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DicomFile:
-    """A file whose elements were walked over.
-
-    Attributes:
-        elements: The elements that decide its pixels.
-        transfer_syntax: UID of the transfer syntax.
-    """
+    """The elements of a file that decide its pixels, and the UID of its transfer syntax."""
 
     elements: Elements
     transfer_syntax: str
 
 
 def open_file(content: bytes, max_bytes: int) -> DicomFile:
-    """Walk over the elements of a file.
-
-    Args:
-        content: The whole file.
-        max_bytes: Limit of what a deflated data set becomes.
+    """Walk over the elements of a file, whose data set may inflate to a number of bytes.
 
     Raises:
         ImageTooLargeError: It has more elements than an image, or inflates to more bytes than the limit.

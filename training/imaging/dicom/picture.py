@@ -77,12 +77,7 @@ class DicomImage:
 
 
 def open_dicom(content: bytes, max_bytes: int, max_pixels: int) -> DicomImage:
-    """Read the header of a DICOM file.
-
-    Args:
-        content: The file.
-        max_bytes: Limit of an inflated data set.
-        max_pixels: Limit of rows times columns.
+    """Read the header of a DICOM file, up to a number of inflated bytes and of pixels of a frame.
 
     Raises:
         ImageTooLargeError: It has too many elements, bytes, pixels or frames.
@@ -205,13 +200,7 @@ class LookupTable:
 
 
 def read_table(elements: Elements, descriptor: int, data: int, *, signed: bool) -> LookupTable:
-    """Read a lookup table.
-
-    Args:
-        elements: Elements that include the table.
-        descriptor: Tag of its number of entries, first value and bits.
-        data: Tag of its entries.
-        signed: Whether the first value may be negative.
+    """Read a lookup table by the tags of its descriptor and its data; `signed`: values may be negative.
 
     Raises:
         ImageError: It has no entries, or more than it says.
@@ -242,7 +231,7 @@ def functional_group(elements: Elements, frame: int, tag: Tag, tags: frozenset[T
     """Return a functional group of a frame, or of all frames; the data set itself where there is none.
 
     Args:
-        elements: Elements of the data set.
+        elements: The data set.
         frame: Number of the frame from 0.
         tag: Sequence of the group, such as Pixel Value Transformation.
         tags: Elements of the group to read.

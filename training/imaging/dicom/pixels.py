@@ -100,7 +100,7 @@ class DecodedFrame:
         cells: Stored value of each sample (H, W, C), unsigned.
         bits: Bits of a cell that belong to the sample.
         shift: Bits below them.
-        ybr: Whether colours are one of luminance and two of chrominance.
+        ybr: Whether colours are luminance and chrominance.
         signed: Whether samples are in two's complement.
     """
 
@@ -227,8 +227,8 @@ def _decode_codestream(content: bytes, header: Codestream, *, to_rgb: bool) -> S
     Args:
         content: The frame.
         header: Its header.
-        to_rgb: Whether luminance and chrominance of lossy JPEG become RGB, unless its markers say that it has
-            RGB. Other colours are given as they are stored.
+        to_rgb: Whether luminance and chrominance of lossy JPEG become RGB, unless its markers state RGB.
+            Other colours stay as they are stored.
 
     Raises:
         ImageTooLargeError: It has more scans than any program writes.
