@@ -21,7 +21,7 @@ _BAND_PIXELS: Final = 1 << 16
 # Pixels of which the smallest and largest values are reported, and those that decide the window.
 _SAMPLE: Final = 1 << 20
 _PICTURE_PIXELS: Final = 40_000
-# Scanners and programs that have 8 bits write them twice, or with eight zeros behind them.
+# Scanners and programs that have 8 bits write them twice, or with eight zeros after them.
 _EIGHT_BIT_STEPS: Final = (257, 256)
 # Colours of more bits than these may be a film's, or be stored in cells of many more bits than they have.
 _BYTE: Final = 255
@@ -127,7 +127,7 @@ def band_rows(width: int, height: int) -> Iterator[tuple[int, int]]:
         yield top, min(top + rows, height)
 
 
-def bands_of(samples: Samples) -> Iterator[tuple[int, Samples]]:
+def split_bands(samples: Samples) -> Iterator[tuple[int, Samples]]:
     """Yield top row and samples of the bands of an image (H, W, C)."""
     for top, bottom in band_rows(samples.shape[1], samples.shape[0]):
         yield top, samples[top:bottom]
@@ -221,7 +221,7 @@ def _picture(pixels: Samples, seen: NDArray[np.bool_]) -> Samples:
         return values
     down, across = _strides(len(seen), seen.shape[1], _PICTURE_PIXELS)
     pixels, seen = pixels[::down, ::across], seen[::down, ::across]
-    # The few pixels that can be seen may all lie between those that are looked at.
+    # The few pixels that can be seen may all be between those that are looked at.
     if not seen.any():
         return values
     # The largest floats have no differences.

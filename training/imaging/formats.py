@@ -120,7 +120,7 @@ def sniff_format(content: bytes) -> str:
     Raises:
         ImageError: It is of none that can be read.
     """
-    # The preamble may be the header of a TIFF; names behind it would not be looked for then.
+    # The preamble may be the header of a TIFF; names after it would not be looked for then.
     if is_dicom(content):
         return "DICOM"
     if content.startswith(b"\xff\xd8\xff"):
@@ -192,7 +192,7 @@ def stated_sizes(content: bytes, format_name: str) -> Iterator[tuple[int, int]]:
         # Pillow's decoder reserves the whole canvas as soon as it is opened.
         yield _webp_size(content)
     elif format_name in ("AVIF", "HEIC"):
-        for box in boxes_of(content):
+        for box in walk_boxes(content):
             if box.kind == b"ispe" and box.content + 12 <= len(content):
                 # ISO/IEC 23008-12, section 6.5.3.
                 yield struct.unpack_from(">II", content, box.content + 4)
@@ -220,7 +220,7 @@ def _brands(content: bytes) -> set[bytes]:
     return {content[8:12], *(content[offset : offset + 4] for offset in range(16, size - 3, 4))}
 
 
-def boxes_of(content: bytes) -> Iterator[Box]:
+def walk_boxes(content: bytes) -> Iterator[Box]:
     """Walk over the boxes of a file and those inside of others (ISO/IEC 14496-12, section 4.2).
 
     Raises:
@@ -246,7 +246,7 @@ def boxes_of(content: bytes) -> Iterator[Box]:
                 spans.append((box.content + _CONTAINERS[kind] + wide, min(box.end, end), box))
             if max(box.content, box.end) > end:
                 break
-            # The walk goes on behind a box that is smaller than its header.
+            # The walk continues after a box that is smaller than its header.
             start = max(box.end, start + 8)
 
 

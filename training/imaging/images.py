@@ -18,7 +18,7 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 from training.common.errors import ImageError, ImageTooLargeError
 from training.common.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRUNCATED_FIELD
 from training.imaging.colour import is_blank, lay_on_ground, spread, to_srgb
-from training.imaging.depth import DeepImage, Levels, bands_of, to_eight_bits
+from training.imaging.depth import DeepImage, Levels, split_bands, to_eight_bits
 from training.imaging.formats import (
     MEDIA_TYPES,
     OPENERS,
@@ -437,7 +437,7 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
     orientation = read_orientation(image)
     if image.mode == _DEEP_GREY:
         samples = np.asarray(image)[..., None]
-        return DeepImage(*image.size, 1, lambda: bands_of(samples)), orientation, profile
+        return DeepImage(*image.size, 1, lambda: split_bands(samples)), orientation, profile
     if name == "JPEG" and image.mode == "CMYK" and "adobe" not in image.info:
         # Pillow takes all inks for inverted; they are where Adobe's marker says so.
         return ImageChops.invert(image), orientation, profile

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from PIL.JpegImagePlugin import JpegImageFile
 
 from training.common.errors import ImageError, ImageTooLargeError
-from training.imaging.depth import DeepImage, Samples, bands_of
+from training.imaging.depth import DeepImage, Samples, split_bands
 
 # Entropy-coded data has no marker.
 DATA: Final = 0x00
@@ -44,7 +44,7 @@ _MOST_PADDING: Final = 65_536
 _BITS, _DEEP_BITS = 8, 12
 # More bytes than a decoder takes for a minimum coded unit: it draws none of one that ends too early.
 _FILLED: Final = 8192
-# Data behind a scan that a decoder takes for its own if any of it is missing: nothing, bits of different
+# Data after a scan that a decoder takes for its own if any of it is missing: nothing, bits of different
 # beginnings, and further restart intervals. Their numbers begin twice: a decoder ends at a number that is
 # one or two too high.
 _FILLINGS: Final = (
@@ -126,7 +126,7 @@ def segments(content: bytes, error: MakeError) -> Iterator[Segment]:
     """Walk over the segments to the end of the image, or of the file where that comes first.
 
     Raises:
-        ImageError: A segment is none of this format, or ends behind the file; or there are too many.
+        ImageError: A segment is none of this format, or ends beyond the file; or there are too many.
     """
     has_scan = False
     for segment in walk(content, error):
@@ -140,7 +140,7 @@ def segments(content: bytes, error: MakeError) -> Iterator[Segment]:
                 # Decoding goes as far as the file.
                 return
             if not segment.start + 4 <= segment.end <= len(content):
-                raise error("a segment ends behind the file")
+                raise error("a segment ends beyond the file")
         has_scan = has_scan or marker == SOS
         yield segment
         if marker == EOI:
@@ -253,7 +253,7 @@ def read_deep_jpeg(content: bytes) -> DeepImage:
     samples = samples.reshape(height, width, -1)
     colours = samples.shape[2]
     full = None if colours == 1 else float((1 << _DEEP_BITS) - 1)
-    return DeepImage(width, height, colours, lambda: bands_of(samples), full=full)
+    return DeepImage(width, height, colours, lambda: split_bands(samples), full=full)
 
 
 def with_end(content: bytes) -> bytes | None:

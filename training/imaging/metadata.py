@@ -21,10 +21,10 @@ from training.imaging.formats import (
     GIF_IMAGE,
     Box,
     TiffForm,
-    boxes_of,
     check_structure,
     gif_blocks,
     sniff_format,
+    walk_boxes,
     webp_chunks,
 )
 from training.imaging.images import read_orientation
@@ -111,7 +111,7 @@ _JPEG_ERROR: Final = partial(_error, "JPEG")
 def _strip_jpeg(content: bytes) -> bytes:
     """Return the file with its tables, frames and scans, colour profile and orientation, and nothing else.
 
-    What follows the end of the image goes, such as further images of a multi-picture file or a film.
+    What follows the end of the image is dropped, such as further images of a multi-picture file or a film.
     """
     jfif, kept, exif = [], [], []
     xmp, has_scan = b"", False
@@ -148,7 +148,7 @@ _PNG_XMP: Final = b"XML:com.adobe.xmp\0\0"
 def _strip_png(content: bytes) -> bytes:
     """Return the file with what its pixels and colours depend on, its orientation, and nothing else.
 
-    Of a file that was cut behind the beginning of its pixels, what is left of those is kept.
+    Of a file that was cut within its pixels, those that are left stay.
     """
     head, tail, kind, has_pixels = [content[:SIGNATURE_BYTES]], list[bytes](), b"", False
     for kind, offset, end in png_chunks(content):
@@ -194,7 +194,7 @@ def _strip_webp(content: bytes) -> bytes:
         raise _error("WebP", "it is shorter than it says")
     chunks = list(_webp_chunks(content[:end]))
     if chunks and chunks[0][0] in _SIMPLE:
-        # Nothing behind the picture is read of a file of the simple form.
+        # Nothing after the picture is read of a file of the simple form.
         return _webp([_chunk(*chunks[0])])
     if not chunks or chunks[0][0] != b"VP8X":
         raise _error("WebP", "its first chunk gives no size")
@@ -220,7 +220,7 @@ def _kept_chunk(kind: bytes, data: bytes, orientation: int) -> bytes:
 def _webp_chunks(content: bytes, first: int = 12) -> Iterator[tuple[bytes, bytes]]:
     for kind, start, end in webp_chunks(content, first):
         if end > len(content):
-            raise _error("WebP", "a chunk ends behind the file")
+            raise _error("WebP", "a chunk ends beyond the file")
         yield kind, content[start:end]
 
 
@@ -362,7 +362,7 @@ def _read_pages(form: TiffForm) -> list[_Page]:
 
 
 def _read_entries(form: TiffForm, first: int, entries: int) -> Iterator[_Entry]:
-    """Read the entries of a directory, without those of unknown types or with values behind the file."""
+    """Read the entries of a directory, without those of unknown types or with values beyond the file."""
     sizes = _SIZES | _BIG_SIZES if form.big else _SIZES
     for number in range(entries):
         tag, kind, count, raw = form.entry.unpack_from(form.content, first + number * form.entry.size)
@@ -444,9 +444,9 @@ _Item = tuple[int, int]
 
 def _strip_heif(content: bytes) -> bytes:
     """Return the file with its pictures, profile and properties; EXIF and XMP items are overwritten."""
-    boxes = list(boxes_of(content))
+    boxes = list(walk_boxes(content))
     if any(not box.content <= box.end <= (box.parent.end if box.parent else len(content)) for box in boxes):
-        raise _BOX_ERROR("a box ends behind the one around it")
+        raise _BOX_ERROR("a box ends beyond the one around it")
     outside = [box for box in boxes if box.parent is None]
     extents = _read_extents(content, boxes)
     if any(box.kind == b"moov" for box in outside):
@@ -499,7 +499,7 @@ def _read_extents(content: bytes, boxes: Sequence[Box]) -> dict[_Item, list[_Ran
         def number(size: int, fields: io.BytesIO = fields) -> int:
             read = fields.read(size)
             if len(read) < size:
-                raise _BOX_ERROR("its list of places ends too early")
+                raise _BOX_ERROR("its list of locations ends too early")
             return int.from_bytes(read)
 
         version = number(4) >> 24
@@ -511,7 +511,7 @@ def _read_extents(content: bytes, boxes: Sequence[Box]) -> dict[_Item, list[_Ran
             method = number(2) & 15 if version else 0
             inside = data.get(box.parent.start)
             if number(2) or method > 1 or (method == 1 and inside is None):
-                raise _BOX_ERROR("an item lies outside of the file")
+                raise _BOX_ERROR("an item is outside of the file")
             base = number(base_size) + (inside.content if method == 1 and inside else 0)
             count = number(2)
             extents_left -= count
@@ -522,7 +522,7 @@ def _read_extents(content: bytes, boxes: Sequence[Box]) -> dict[_Item, list[_Ran
                 start = base + number(offset_size)
                 length = number(length_size) or len(content) - start
                 if not 0 <= start <= start + length <= len(content):
-                    raise _BOX_ERROR("an item ends behind the file")
+                    raise _BOX_ERROR("an item ends beyond the file")
                 bytes_left -= length
                 if bytes_left < 0:
                     raise _BOX_ERROR("its items overlap")

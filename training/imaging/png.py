@@ -6,7 +6,7 @@ from typing import Final
 
 from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.colour import MOST_PROFILE_BYTES
-from training.imaging.depth import DeepImage, Samples, bands_of
+from training.imaging.depth import DeepImage, Samples, split_bands
 
 # libpng writes chunks of 8 KB: 2,560 in a file of 20 MB.
 _MOST_CHUNKS: Final = 50_000
@@ -83,9 +83,9 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
 
 
 def png_chunks(content: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Walk over the chunks up to the end of the image: kind, first byte, and the byte behind its checksum.
+    """Walk over the chunks up to the end of the image: kind, and the offsets of its beginning and end.
 
-    The last one may end behind the file.
+    The last one may end beyond the file.
 
     Raises:
         ImageTooLargeError: They are more than any program writes.
@@ -144,7 +144,7 @@ def read_deep_png(content: bytes) -> DeepImage | None:
         width,
         height,
         colours,
-        lambda: bands_of(samples),
+        lambda: split_bands(samples),
         opaque=_OPACITY if samples.shape[2] > colours else None,
         full=None if colours == 1 else float(_OPACITY),
     )

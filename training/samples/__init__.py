@@ -51,7 +51,7 @@ def write_sample_data(
         dicom: Write the radiographs as DICOM files as well, into `out`/dicom.
 
     Raises:
-        DataError: `out` holds something already, or cannot be written, or a number is out of range.
+        DataError: `out` is not empty, or cannot be written, or a number is out of range.
     """
     if images < 1 or not 32 <= size <= 2048 or seed < 0:
         raise DataError(

@@ -260,7 +260,7 @@ class _Chest:
         y += self._rng.uniform(-0.05, 0.05)
         out += self._rng.uniform(-0.045, 0.045)
         x = 0.5 - out * self._wide if finding.side != "left" else 0.5 + out * self._wide
-        # Several stand around one place, far enough apart to be counted.
+        # Several are around one point, far enough apart to be counted.
         apart = 0.0 if finding.count == 1 else 1.4 * radius
         first = self._rng.uniform(0.0, math.pi)
         total = np.zeros_like(self._lungs["right"])

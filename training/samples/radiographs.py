@@ -287,10 +287,10 @@ def _write_report(film: Film, rng: np.random.Generator) -> tuple[str, tuple[str,
     impression = _impression(film, rng)
     with_history = f"{_capital(view)} of {article} {who}, {film.indication}: {impression}"
     absent = [name for name in _ABSENT if film.finding(name) is None and rng.random() < 0.6]
-    said = [*stated, *(_ABSENT[name] for name in absent if film.findings)]
+    sentences = [*stated, *(_ABSENT[name] for name in absent if film.findings)]
     report = (
         f"INDICATION: {_capital(who)}, {film.indication}. COMPARISON: {_capital(film.comparison)}. "
-        f"FINDINGS: {_capital(view)}. {' '.join(said)} IMPRESSION: {_capital(impression)}"
+        f"FINDINGS: {_capital(view)}. {' '.join(sentences)} IMPRESSION: {_capital(impression)}"
     )
     return report, (*stated, _capital(impression), with_history)
 

@@ -54,7 +54,7 @@ class Scene:
 
     Attributes:
         place: Shared: the image shows it and the captions state it.
-        main, other: Shared: what stands on the ground.
+        main, other: Shared: the things.
         relation: Shared: where `main` is as seen from `other`; "above" when `main` is in the sky, empty
             without another thing.
         time, blur, texture: Of the image only.

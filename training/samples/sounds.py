@@ -64,7 +64,7 @@ def _save_each(folder: Path, records: tuple[Record, ...], seed: int) -> Iterator
         yield replace(record, audio=audio, metadata={**record.metadata, "instrument": instrument})
 
 
-def pitch_of(colour: str) -> float:
+def find_pitch(colour: str) -> float:
     """Frequency of a colour in hertz: each is three semitones above the one before."""
     semitones = 3 * list(COLOURS).index(colour)
     return float(_LOWEST * 2 ** (semitones / 12))
@@ -80,7 +80,7 @@ def draw_sound(record: Record, instrument: str, rng: np.random.Generator) -> Sam
     time = np.arange(step) / RATE
     for voice in voices:
         for multiple, share in enumerate(INSTRUMENTS[instrument], 1):
-            frequency = pitch_of(str(factors["colour"])) * voice * multiple
+            frequency = find_pitch(str(factors["colour"])) * voice * multiple
             if frequency < RATE / 2:
                 note += share * np.sin(2 * np.pi * frequency * time)
     note *= np.exp(-time / _FADE_S) * np.minimum(1, time / 0.005)

@@ -22,7 +22,7 @@ from training.imaging.images import decode_image
 from training.samples import write_sample_data
 from training.samples.scene_drawing import draw_scene
 from training.samples.scenes import COLOURS, GROUND_THINGS, PLACES, SKY_THINGS, TEXTURES, draw_scene_factors
-from training.samples.sounds import INSTRUMENTS, RATE, RHYTHMS, draw_sound, pitch_of
+from training.samples.sounds import INSTRUMENTS, RATE, RHYTHMS, draw_sound, find_pitch
 
 Sound = npt.NDArray[np.float64]
 # A word that every sentence about a finding has, and no other sentence of a report that lacks it.
@@ -223,7 +223,7 @@ def test_every_kind_of_thing_and_colour_has_its_own_sound() -> None:
     assert kinds == set(RHYTHMS)
     assert len(set(RHYTHMS.values())) == len(RHYTHMS)
     assert all(len(rhythm) == 8 and rhythm[0] == "x" for rhythm in RHYTHMS.values())
-    pitches = [pitch_of(colour) for colour in COLOURS]
+    pitches = [find_pitch(colour) for colour in COLOURS]
     assert pitches == sorted(set(pitches))
     assert [pitches[0], pitches[8]] == pytest.approx([220, 880])
 
@@ -244,7 +244,7 @@ def test_a_scene_sounds_as_its_thing_and_its_colour(
         spectrum = np.abs(np.fft.rfft(sound[:STEP] * np.hanning(STEP), 8 * STEP))
         # The lowest peak of the chord is its root.
         peaks = (np.arange(len(spectrum)) * RATE / (8 * STEP))[spectrum > 0.4 * spectrum.max()]
-        assert peaks.min() == pytest.approx(pitch_of(str(record.metadata["colour"])), abs=12)
+        assert peaks.min() == pytest.approx(find_pitch(str(record.metadata["colour"])), abs=12)
 
 
 def test_the_noise_behind_is_that_of_the_place() -> None:

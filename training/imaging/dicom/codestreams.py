@@ -195,7 +195,7 @@ def _j2k_parts(frame: bytes) -> Iterator[bytes]:
     yield frame[:2] + header
     while frame.startswith(_J2K_TILE, offset):
         tag, size, tile, length, number, count = _TILE.unpack_from(frame, offset)
-        # Without a length, the last part goes on to the end of the codestream.
+        # Without a length, the last part continues to the end of the codestream.
         end = offset + length if length else len(frame) - 2 * frame.endswith(END_OF_IMAGE)
         header, data = _j2k_header(frame, offset + _TILE.size)
         if end > len(frame) or 0 < length < _TILE.size + 2 or not frame.startswith(_J2K_DATA, data):

@@ -32,7 +32,7 @@ _UNDEFINED: Final = 0xFFFF_FFFF
 _ITEM: Final = 0xFFFE_E000
 _ITEM_END: Final = 0xFFFE_E00D
 _SEQUENCE_END: Final = 0xFFFE_E0DD
-# Value representations with a length of four bytes behind two bytes that are not used.
+# Value representations with a length of four bytes after two bytes that are not used.
 _LONG: Final = frozenset(b"OB OD OF OL OV OW SQ SV UC UN UR UT UV".split())
 _NUMBERS: Final = {b"US": "H", b"SS": "h", b"UL": "I", b"SL": "i", b"FL": "f", b"FD": "d", b"UV": "Q"}
 _TEXTS: Final = frozenset({b"DS", b"IS"})
@@ -82,7 +82,7 @@ class Tag(IntEnum):
 
 
 PIXELS: Final = frozenset({Tag.FLOAT_PIXEL_DATA, Tag.DOUBLE_FLOAT_PIXEL_DATA, Tag.PIXEL_DATA})
-# A file that has these, with all that their sequences hold, has the same pixels as a whole one.
+# A file that has these, with all that their sequences contain, has the same pixels as a whole one.
 PIXEL_TAGS: Final = frozenset(Tag) - {Tag.LUT_DESCRIPTOR, Tag.LUT_DATA}
 
 
@@ -151,7 +151,7 @@ class Walk:
             else:
                 offset = element.end
             if offset > end:
-                raise ImageError(f"The DICOM file is damaged: {_name(tag)} ends behind what it is part of.")
+                raise ImageError(f"The DICOM file is damaged: {_name(tag)} ends beyond what it is part of.")
             if tag in tags:
                 by_tag[tag] = replace(element, end=offset)
         return Elements(self, by_tag, offset, implicit)
@@ -172,7 +172,7 @@ class Walk:
                 raise ImageError(f"The DICOM file is damaged: {_name(tag)} is where an item belongs.")
             end = element.end if length == _UNDEFINED else offset + length
             if end > element.end:
-                raise ImageError("The DICOM file is damaged: an item ends behind its sequence.")
+                raise ImageError("The DICOM file is damaged: an item ends beyond its sequence.")
             yield offset, end
             # Items of functional groups may be long, and follow one that was read already.
             offset = self._end(offset, end, is_item=True, implicit=implicit) if length == _UNDEFINED else end

@@ -20,7 +20,7 @@ from training.imaging.processes.pool import (
     Priority,
     Task,
 )
-from training.imaging.processes.worker import decode_task, decoded_of
+from training.imaging.processes.worker import decode_task, read_decoded
 from training.imaging.resizing import Square, to_square
 
 _WORKER: Final = "training.imaging.processes.worker"
@@ -82,7 +82,7 @@ class FileDecoder:
         limits = limits or ImageLimits()
         content, format_name = read_file(source, limits)
         if self._isolated or format_name == "DICOM":
-            return decoded_of(self._ask(decode_task(source, limits, min_side, square)))
+            return read_decoded(self._ask(decode_task(source, limits, min_side, square)))
         decoded = decode_content(content, format_name, limits, min_side)
         return decoded if square is None else replace(decoded, pixels=to_square(decoded.pixels, square))
 

@@ -1,4 +1,4 @@
-"""A few processes that decode within limits, behind one bounded queue with priorities."""
+"""A few processes that decode within limits, with one bounded queue of priorities."""
 
 import itertools
 import logging
@@ -137,7 +137,7 @@ class DecodingPool:
     """Runs tasks in processes that are killed when they overrun or are stopped, and replaced.
 
     A task whose process was stopped is done once more by the next one. A task that waits is dropped when its
-    caller has gone or its time is over. One that is at work holds its slot until its process has answered or
+    caller has gone or its time is over. One at work keeps its slot until its process has answered or
     has ended, whatever its caller does.
     """
 
@@ -271,7 +271,7 @@ class DecodingPool:
             del job
 
     def _work(self, job: _Job, *, again: bool = False) -> None:
-        """Have a task done; the error, whatever it is, goes to its caller."""
+        """Do a task; its caller gets any error."""
         worker: Worker | None = None
         try:
             with self._workers.taken() as worker:
@@ -281,7 +281,7 @@ class DecodingPool:
             if worker is not None and lost.reason in ("stopped", "crash") and not again:
                 self._work(job, again=True)
             elif worker is not None:
-                self._finish(job, lost.reason, _error_of(lost, self._limits))
+                self._finish(job, lost.reason, _loss_error(lost, self._limits))
             elif self._closed:
                 self._finish(job, "closed", DecodersClosedError(_CLOSED))
             else:
@@ -294,7 +294,7 @@ class DecodingPool:
                 "done": answer,
                 "refused": ImageError(reason),
                 "too-large": ImageTooLargeError(reason),
-                "memory": _error_of(WorkerLostError("memory"), self._limits),
+                "memory": _loss_error(WorkerLostError("memory"), self._limits),
             }
             self._finish(job, answer.outcome, results[answer.outcome])
 
@@ -331,7 +331,7 @@ def _fail(job: _Job, error: Exception) -> None:
         job.future.set_exception(error)
 
 
-def _error_of(lost: WorkerLostError, limits: PoolLimits) -> Exception:
+def _loss_error(lost: WorkerLostError, limits: PoolLimits) -> Exception:
     errors: dict[LossReason, Exception] = {
         "memory": ImageTooLargeError(
             f"Decoding the image takes more memory than the {limits.memory_bytes / 1e6:,.0f} MB that one may "

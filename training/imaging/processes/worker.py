@@ -128,7 +128,7 @@ def decode(header: Mapping[str, Any], content: bytearray) -> TaskAnswer:
     return {"outcome": "done", **about}, pixels.tobytes()
 
 
-def decoded_of(answer: Answer) -> DecodedImage:
+def read_decoded(answer: Answer) -> DecodedImage:
     """Read the answer of a process, which an image may have taken over.
 
     Raises:
