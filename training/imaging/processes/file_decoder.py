@@ -59,11 +59,6 @@ class FileDecoder:
         """Close it."""
         self.close()
 
-    @property
-    def pids(self) -> list[int]:
-        """PIDs of the processes."""
-        return [] if self._pool is None else self._pool.pids
-
     def decode(
         self,
         source: bytes | Path,
