@@ -93,16 +93,16 @@ def same_picture(first: Picture, second: Picture) -> bool:
 
 def _is_window(whole: Picture, larger: Picture) -> bool:
     coarse = _gradients(whole.pixels, [_WHOLE], _COARSE)[0]
-    likely, window = _best(coarse, larger, _PLACES, _COARSE)
+    likely, window = _best(coarse, larger, _STARTS, _COARSE)
     if likely < _HOPELESS:
         return False
     value, window = _best(whole.gradients, larger, [window, _WHOLE], _FINE)
     for step in _STEPS:
         for _ in range(_ROUNDS):
-            moved, place = _best(whole.gradients, larger, _near(window, step), _FINE)
+            moved, nearer = _best(whole.gradients, larger, _near(window, step), _FINE)
             if moved <= value:
                 break
-            value, window = moved, place
+            value, window = moved, nearer
             if value >= _SAME:
                 return True
         if value < _HOPELESS:
@@ -153,11 +153,11 @@ def _weights(start: float, end: float, side: int) -> NDArray[np.float32]:
 
 
 def _windows() -> tuple[Window, ...]:
-    places = [_WHOLE]
+    windows = [_WHOLE]
     for share in (0.92, 0.84, 0.76):
         offsets = (0.0, (1 - share) / 2, 1 - share)
-        places += [(x, y, x + share, y + share) for x in offsets for y in offsets]
-    return tuple(places)
+        windows += [(x, y, x + share, y + share) for x in offsets for y in offsets]
+    return tuple(windows)
 
 
-_PLACES: Final = _windows()
+_STARTS: Final = _windows()

@@ -227,8 +227,8 @@ class _Chest:
                 lines.append(([(x, y), middle], 0.011))
         tree = self._canvas.strokes(lines, blur=0.0035)
         roots = np.zeros_like(tree)
-        for place in _HILA.values():
-            roots = roots + self._canvas.ellipse(place, (0.032, 0.062), blur=0.014)
+        for hilum in _HILA.values():
+            roots = roots + self._canvas.ellipse(hilum, (0.032, 0.062), blur=0.014)
         return 0.11 * tree * aerated + 0.10 * roots
 
     def _effusion(self, finding: Finding) -> Array:
@@ -352,9 +352,9 @@ def _lateral_bones(canvas: SoftCanvas) -> Array:
 def _lateral_heart(canvas: SoftCanvas, film: Film) -> Array:
     finding = film.finding("Cardiomegaly")
     grow = 1.0 if finding is None else {"small": 1.28, "moderate": 1.38, "large": 1.5}[finding.size]
-    place, radii = (0.36 + 0.06 * (grow - 1), 0.60), (0.135 * grow, 0.125 * min(grow, 1.3))
+    centre, radii = (0.36 + 0.06 * (grow - 1), 0.60), (0.135 * grow, 0.125 * min(grow, 1.3))
     arch = canvas.strokes([([(0.40, 0.5), (0.44, 0.32), (0.54, 0.29), (0.62, 0.4)], 0.075)], blur=0.014)
-    return 0.34 * canvas.ellipse(place, radii, blur=0.01) + 0.11 * arch
+    return 0.34 * canvas.ellipse(centre, radii, blur=0.01) + 0.11 * arch
 
 
 def _lateral_vessels(canvas: SoftCanvas, rng: np.random.Generator) -> Array:

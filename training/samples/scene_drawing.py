@@ -347,8 +347,8 @@ class _PlacePainter:
             x, y = self._rng.uniform(0, 1), self._rng.uniform(0.06, 0.34)
             for number in range(6):
                 wide = self._rng.uniform(0.035, 0.075)
-                place = (x + 0.04 * (number - 2.5), y + self._rng.uniform(-0.012, 0.01))
-                self._oval(place, wide, wide * 0.42, light)
+                centre = (x + 0.04 * (number - 2.5), y + self._rng.uniform(-0.012, 0.01))
+                self._oval(centre, wide, wide * 0.42, light)
 
     def _beach(self) -> None:
         self._band(_HORIZON, 0.70, (46, 126, 164), (112, 190, 200))
@@ -483,7 +483,7 @@ class _PlacePainter:
         arms += [[(right, foot - 0.85 * height), (right, foot - 0.6 * height), (x, foot - 0.55 * height)]]
         width = round(0.16 * height * self._size)
         for part in (trunk, *arms):
-            self._draw.line(self._place(part), fill=green, width=width, joint="curve")
+            self._draw.line(self._in_pixels(part), fill=green, width=width, joint="curve")
 
     def _grass(self) -> None:
         for _ in range(420):
@@ -491,14 +491,16 @@ class _PlacePainter:
             tall = 0.012 + 0.03 * (y - 0.6)
             green = _shade((92, 160, 58), self._rng.uniform(0.72, 1.18))
             lean = self._rng.uniform(-0.4, 0.4) * tall
-            self._draw.line(self._place([(x, y), (x + lean, y - tall)]), fill=green, width=2)
+            self._draw.line(self._in_pixels([(x, y), (x + lean, y - tall)]), fill=green, width=2)
         for _ in range(self._rng.integers(0, 30)):
             spot = (self._rng.random(), self._rng.uniform(0.66, 1.0))
             self._dot(spot, 0.0035, (244, 236, 140) if self._rng.random() < 0.5 else (244, 240, 244))
 
     def _wave(self, y: float, colour: Colour) -> None:
         x, wide = self._rng.random(), self._rng.uniform(0.02, 0.09)
-        self._draw.line(self._place([(x, y), (x + wide / 2, y - 0.002), (x + wide, y)]), fill=colour, width=2)
+        self._draw.line(
+            self._in_pixels([(x, y), (x + wide / 2, y - 0.002), (x + wide, y)]), fill=colour, width=2
+        )
 
     def _speckle(self, top: float, colour: Colour, count: int) -> None:
         for _ in range(count):
@@ -510,13 +512,13 @@ class _PlacePainter:
 
     def _oval(self, centre: Point, wide: float, high: float, colour: Colour) -> None:
         x, y = centre
-        self._draw.ellipse(self._place([(x - wide, y - high), (x + wide, y + high)]), fill=colour)
+        self._draw.ellipse(self._in_pixels([(x - wide, y - high), (x + wide, y + high)]), fill=colour)
 
     def _box(self, left: float, top: float, right: float, bottom: float, colour: Colour) -> None:
         self._shape([(left, top), (right, top), (right, bottom), (left, bottom)], colour)
 
     def _shape(self, points: list[Point], colour: Colour) -> None:
-        self._draw.polygon(self._place(points), fill=colour)
+        self._draw.polygon(self._in_pixels(points), fill=colour)
 
-    def _place(self, points: list[Point]) -> list[Point]:
+    def _in_pixels(self, points: list[Point]) -> list[Point]:
         return [(x * self._size, y * self._size) for x, y in points]

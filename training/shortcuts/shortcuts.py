@@ -123,9 +123,9 @@ class DigitOverlay:
             raise DataError(f"Images of {width} pixels have no room for {DIGITS} digits: set a larger size.")
         chosen = self._fit(side, images)[glyphs.to(images.device, non_blocking=True)]
         stamped = images.clone()
-        for place in range(DIGITS):
-            left = place * stride
-            stamped[:, :, :side, left : left + side] = chosen[:, place, None]
+        for position in range(DIGITS):
+            left = position * stride
+            stamped[:, :, :side, left : left + side] = chosen[:, position, None]
         return stamped
 
     def _fit(self, side: int, images: Tensor) -> Tensor:
@@ -152,8 +152,8 @@ class FixedShortcuts:
 
     def mark_images(self, images: Tensor, rows: Sequence[int]) -> Tensor:
         """Images (B, 3, S, S) of these rows with their digits."""
-        places = np.array(rows, dtype=np.int64)
-        glyphs = self._shortcuts.glyphs(0, places, self._shortcuts.ids(0, places))
+        indices = np.array(rows, dtype=np.int64)
+        glyphs = self._shortcuts.glyphs(0, indices, self._shortcuts.ids(0, indices))
         return images if self._overlay is None or glyphs is None else self._overlay(images, glyphs)
 
     def mark_texts(self, texts: Sequence[str], row: int) -> Sequence[str]:
