@@ -295,7 +295,8 @@ def test_hundreds_of_malformed_files_are_refused_or_imported_in_little_time_and_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dicom, "MEMORY_BYTES", _MEMORY_BYTES)
-    monkeypatch.setattr(dicom, "_CPU_S", _CPU_S)
+    # The first file of a process also loads pydicom.
+    monkeypatch.setattr(dicom, "_CPU_S", 3 * _CPU_S)
     (tmp_path / "files").mkdir()
     (tmp_path / "images").mkdir()
     paths = list(_malformed_files(tmp_path / "files", 440))
