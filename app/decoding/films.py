@@ -22,7 +22,6 @@ from training.imaging.dicom.picture import open_dicom
 from training.imaging.images import ImageLimits
 from training.imaging.processes.pool import (
     Answer,
-    DecoderLimits,
     DecodingPool,
     DecodingTimeoutError,
     PoolLimits,
@@ -173,8 +172,8 @@ def film_reader(settings: Settings, modalities: tuple[str, ...] = ()) -> Iterato
     """Give a reader with processes of its own, for a command that takes many films."""
     rules = FilmRules.from_settings(settings, modalities)
     limits = replace(settings.image_limits, max_bytes=settings.image_limits.max_dicom_bytes)
-    decoder = DecoderLimits(settings.decode_memory_bytes, cpu_s=_CPU_S)
-    pool = DecodingPool(PoolLimits(WORKER, decoding_threads(), _WAITING, _DEADLINE_S, decoder))
+    memory = settings.decode_memory_bytes
+    pool = DecodingPool(PoolLimits(WORKER, decoding_threads(), _WAITING, _DEADLINE_S, memory, _CPU_S))
     try:
         yield FilmReader(pool, rules, limits, _DEADLINE_S)
     finally:

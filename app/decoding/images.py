@@ -17,7 +17,6 @@ from training.imaging.depth import Levels
 from training.imaging.images import read_file, to_planes
 from training.imaging.processes.pool import (
     Answer,
-    DecoderLimits,
     DecodingObserver,
     DecodingPool,
     DecodingTimeoutError,
@@ -25,7 +24,7 @@ from training.imaging.processes.pool import (
     Priority,
     Task,
 )
-from training.imaging.processes.worker import decode_task, decoded_of
+from training.imaging.processes.worker import decode_task, read_decoded
 from training.models.config import ImagePreprocessingConfig
 from training.models.image_input import Pixels
 
@@ -80,7 +79,7 @@ class ImageDecoders:
                 processes=settings.concurrent_decodes,
                 waiting=settings.encode_queue_size,
                 deadline_s=settings.encode_deadline_s,
-                decoder=DecoderLimits(settings.decode_memory_bytes),
+                memory_bytes=settings.decode_memory_bytes,
             ),
             observer,
         )
@@ -135,7 +134,7 @@ class ImageDecoders:
             read_file(source, self.limits)
         limits = self.limits if isinstance(source, bytes) else STORED_LIMITS
         task = decode_task(source, limits, config.min_side, config.square)
-        decoded = decoded_of(await self._answer(task, priority, deadline_s))
+        decoded = read_decoded(await self._answer(task, priority, deadline_s))
         if decoded.pixels.size != (config.size, config.size):
             raise _nonsense()
         pixels = to_planes(decoded.pixels)

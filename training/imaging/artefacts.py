@@ -20,7 +20,7 @@ Value = TypeVar("Value", bound=np.generic)
 _BORDER_SHARE: Final = 0.05
 _BEYOND_SHARE: Final = 0.005
 # Lines of a border, relative to the spread of the middle of the film: how near they are to the first of
-# them, how far apart their own values are, and how far the picture behind them is away.
+# them, how far apart their own values are, and how far the picture next to them is away.
 _LINE_DRIFT: Final = 1 / 16
 _LINE_SPREAD: Final = 1 / 4
 _LINE_STEP: Final = 1 / 5
@@ -64,12 +64,7 @@ _STRUCTURE_NOISES: Final = 0.5
 
 
 def find_picture(values: Values, seen: Mask) -> Mask:
-    """Return the pixels that are neither artefacts nor borders.
-
-    Args:
-        values: Grey values (H, W), finite where they are seen.
-        seen: Pixels that count (H, W).
-    """
+    """Return the seen pixels (H, W), whose values are finite, that are neither artefacts nor borders."""
     kept = seen
     # The range that a component is measured by has no artefacts of the other end in the second round.
     for without in (_without_padding, _without_lines, _without_components, _without_components):
@@ -107,20 +102,20 @@ def _is_film(values: Values, rest: Mask, before: Mask) -> bool:
     there = values[before]
     if not structure > _LEAST_STRUCTURE * (there.max() - there.min()):
         return False
-    beside = rest[:, 1:] & rest[:, :-1]
-    noise = np.median(np.abs(np.diff(values, axis=1)[beside])) if beside.any() else 0.0
+    pairs = rest[:, 1:] & rest[:, :-1]
+    noise = np.median(np.abs(np.diff(values, axis=1)[pairs])) if pairs.any() else 0.0
     return bool(structure > _STRUCTURE_NOISES * noise)
 
 
 def _without_padding(values: Values, kept: Mask) -> Mask:
-    """Leave out the mode at the upper end, and what little lies beyond it."""
-    found, counts = np.unique(values[kept], return_counts=True)
+    """Leave out the mode at the upper end, and the few values beyond it."""
+    levels, counts = np.unique(values[kept], return_counts=True)
     beyond = np.cumsum(counts[::-1])[::-1] - counts
     total = int(counts.sum())
     modes = np.flatnonzero((counts > _BORDER_SHARE * total) & (beyond < _BEYOND_SHARE * total))
     if not len(modes):
         return kept
-    padding = kept & (values >= found[modes[0]])
+    padding = kept & (values >= levels[modes[0]])
     rest = kept & ~padding
     # Soft edges belong to it, unless it is the paper that thin lines are drawn on.
     inner = rest & ~dilated(padding & ~_specks(padding), round(_EDGE_LINES / 2 * min(values.shape)))
@@ -133,7 +128,7 @@ def _specks(mask: Mask) -> Mask:
 
 
 def _without_lines(values: Values, kept: Mask) -> Mask:
-    """Leave out bright lines of one value from the four sides on, with the edge behind them."""
+    """Leave out bright lines of one value from the four sides on, with their inner edge."""
     rest = kept
     for turn in range(4):
         lines = _border_lines(np.rot90(values, turn), np.rot90(kept, turn))
@@ -208,7 +203,7 @@ def _high_components(
     around = np.bincount(outer[ring], minlength=number + 1)
     means = np.bincount(outer[ring], values[ring], minlength=number + 1) / np.maximum(around, 1)
     apart = np.bincount(outer[ring], (values - means[outer])[ring] ** 2, minlength=number + 1)
-    # A rim of bone lies between tissue and air, and is compared with the brighter one.
+    # A rim of bone is between tissue and air, and is compared with the brighter one.
     height = values - (means + np.sqrt(apart / np.maximum(around, 1)))[labels]
     shore = beyond & dilated((labels == 0) & kept, _SHORE)
 
@@ -219,13 +214,13 @@ def _high_components(
     tops = np.full(number + 1, -np.inf)
     np.maximum.at(tops, labels[beyond], values[beyond])
     level = most(beyond, values >= tops[labels] - flat)
-    # Grain above the threshold is no component, though its pixels lie near each other.
+    # Grain above the threshold is no component, though its pixels are near each other.
     core = (labels > 0) & ~dilated(labels == 0, 1)
     filled = np.bincount(labels[core & beyond], minlength=number + 1)
     solid = filled > _SOLID * np.bincount(labels[core], minlength=number + 1)
-    found = (around > 0) & solid & (most(shore, height > enough) | (level & most(shore, height > least)))
-    found[0] = False
-    return np.asarray(found[labels])
+    chosen = (around > 0) & solid & (most(shore, height > enough) | (level & most(shore, height > least)))
+    chosen[0] = False
+    return np.asarray(chosen[labels])
 
 
 def _usual_change(values: Values, kept: Mask) -> float:

@@ -26,14 +26,10 @@ _VISIBLE: Final = 16
 
 
 def to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
-    """Return the image as L, LA, RGB or RGBA in sRGB.
+    """Return an image of 8 bits as L, LA, RGB or RGBA in sRGB.
 
-    A profile that is damaged, too large or for another kind of image is ignored; CMYK without one is taken
-    for plain inks.
-
-    Args:
-        image: Pixels of 8 bits.
-        profile: ICC profile; None: there is none.
+    An ICC profile that is damaged, too large or for another kind of image is ignored; CMYK without one is
+    taken for plain inks.
     """
     if image.mode not in _PLAIN_MODES or "transparency" in image.info:
         clear = "RGBA" if image.has_transparency_data else "RGB"
@@ -75,16 +71,13 @@ def _changes(transform: ImageCms.ImageCmsTransform, mode: str) -> bool:
     """Whether some colour of a grid is moved."""
     if mode not in ("L", "RGB"):
         return True
-    levels = [255 * number // (_PATCHES - 1) for number in range(_PATCHES)]
     if mode == "L":
-        patches = Image.frombytes("L", (256, 1), bytes(range(256)))
+        patches = Image.fromarray(np.arange(256, dtype=np.uint8)[None])
     else:
-        colours = bytes(
-            value for red in levels for green in levels for blue in levels for value in (red, green, blue)
-        )
-        patches = Image.frombytes("RGB", (_PATCHES, _PATCHES**2), colours)
-    before, after = patches.convert("RGB").tobytes(), transform.apply(patches).tobytes()
-    return any(abs(one - other) > _UNSEEN for one, other in zip(before, after, strict=True))
+        grid = np.indices((_PATCHES,) * 3).reshape(3, _PATCHES, -1).transpose(1, 2, 0)
+        patches = Image.fromarray((255 * grid // (_PATCHES - 1)).astype(np.uint8))
+    before, after = (np.asarray(seen, int) for seen in (patches.convert("RGB"), transform.apply(patches)))
+    return bool(np.abs(before - after).max() > _UNSEEN)
 
 
 def lay_on_ground(image: Image.Image) -> Image.Image:

@@ -21,7 +21,7 @@ _BAND_PIXELS: Final = 1 << 16
 # Pixels of which the smallest and largest values are reported, and those that decide the window.
 _SAMPLE: Final = 1 << 20
 _PICTURE_PIXELS: Final = 40_000
-# Scanners and programs that have 8 bits write them twice, or with eight zeros behind them.
+# Scanners and programs that have 8 bits write them twice, or with eight zeros after them.
 _EIGHT_BIT_STEPS: Final = (257, 256)
 # Colours of more bits than these may be a film's, or be stored in cells of many more bits than they have.
 _BYTE: Final = 255
@@ -33,11 +33,9 @@ _LEAST_DEVIATION: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Tone:
-    """The grey levels that a file asks for.
+    """The grey levels that a file states: from values to levels from 0 to 1, where NaN stays NaN.
 
-    Attributes:
-        levels: From values to levels from 0 to 1; NaN stays.
-        window: The values that become black and white, or nearly so.
+    The window is of the values that become black and white, or nearly so.
     """
 
     levels: Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -49,18 +47,16 @@ class DeepImage:
     """An image whose samples have other than 8 bits.
 
     Attributes:
-        width: In pixels.
-        height: In pixels.
         colours: 1 for grey, 3 for RGB, 4 for CMYK.
-        bands: Gives top row and samples (H, width, C) of one band after the other, from the first row on.
-            After the colours may follow one channel of opacity.
+        bands: Yields the top row and the samples (H, width, C) of one band after the other. A channel of
+            opacity may follow the colours.
         opaque: Largest value of the opacity; None: there is no such channel.
         full: Value that is white where 0 is black and where no tone shows the picture; colours of more
             than 8 bits are windowed nevertheless where they are all grey, or none is over a sixteenth of it.
             None: samples are windowed.
         inverted: Whether the smallest value is white.
         stated: Window that the file states.
-        tones: Grey levels that the file states, in place of a window: the first that shows the picture.
+        tones: Grey levels that the file states instead: the first that shows the picture counts.
         padded: Whether NaN is padding, which is black even where the smallest value is white.
     """
 
@@ -81,10 +77,8 @@ class Levels:
     """The stored values of an image whose samples have more than 8 bits.
 
     Attributes:
-        smallest: Smallest value of the pixels that were looked at.
-        largest: Largest value of them.
-        low: Value that becomes black where no window is given.
-        high: Value that becomes white.
+        smallest, largest: Range of the pixels that were looked at.
+        low, high: Values that become black and white where no window is given.
         stated: Window that the file states.
         unfit: Whether the file states grey levels that show nothing of the picture, and are not taken.
     """
@@ -101,7 +95,7 @@ def to_eight_bits(image: DeepImage, window: Window | None = None) -> tuple[Image
     """Return the image as L, LA, RGB, RGBA or CMYK, and its levels if these made the window.
 
     Args:
-        image: Its samples.
+        image: The image.
         window: Values to be spread over all grey levels; None: as the file states it, else as `find_range`
             finds it. An image of 16 bits that was made from 8 bits gives those.
     """
@@ -133,7 +127,7 @@ def band_rows(width: int, height: int) -> Iterator[tuple[int, int]]:
         yield top, min(top + rows, height)
 
 
-def bands_of(samples: Samples) -> Iterator[tuple[int, Samples]]:
+def split_bands(samples: Samples) -> Iterator[tuple[int, Samples]]:
     """Yield top row and samples of the bands of an image (H, W, C)."""
     for top, bottom in band_rows(samples.shape[1], samples.shape[0]):
         yield top, samples[top:bottom]
@@ -227,15 +221,14 @@ def _picture(pixels: Samples, seen: NDArray[np.bool_]) -> Samples:
         return values
     down, across = _strides(len(seen), seen.shape[1], _PICTURE_PIXELS)
     pixels, seen = pixels[::down, ::across], seen[::down, ::across]
-    # The few pixels that can be seen may all lie between those that are looked at.
+    # The few pixels that can be seen may all be between those that are looked at.
     if not seen.any():
         return values
     # The largest floats have no differences.
     scale = max(abs(float(values.min())), abs(float(values.max())))
     del values
     grey = np.where(seen[..., None], pixels, 0).astype(np.float64) / scale
-    found: Samples = pixels[find_picture(grey.mean(axis=-1), seen)]
-    return found
+    return np.asarray(pixels[find_picture(grey.mean(axis=-1), seen)])
 
 
 def _strides(height: int, width: int, most: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import io
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from itertools import islice
 from typing import Final, NamedTuple
@@ -84,10 +85,10 @@ class Box(NamedTuple):
 
     Attributes:
         kind: Its four letters.
-        start: Its first byte in the file.
-        content: The byte behind its size and kind.
-        end: The byte behind it, by its size; in a damaged file, anywhere.
-        parent: The box around it; None outside of all.
+        start: Offset in the file.
+        content: Offset of what follows its size and kind.
+        end: Offset after it by its size; in a damaged file, anywhere.
+        parent: The box around it, if any.
     """
 
     kind: bytes
@@ -119,7 +120,7 @@ def sniff_format(content: bytes) -> str:
     Raises:
         ImageError: It is of none that can be read.
     """
-    # The preamble may be the header of a TIFF; names behind it would not be looked for then.
+    # The preamble may be the header of a TIFF; names after it would not be looked for then.
     if is_dicom(content):
         return "DICOM"
     if content.startswith(b"\xff\xd8\xff"):
@@ -157,17 +158,17 @@ def is_dicom(content: bytes) -> bool:
         return False
     order = ">" if content[0] == 0 else "<"
     group, number, representation, short, long = struct.unpack_from(order + "HH2sHI", content)
-    known = _STARTS[group].get(number)
-    if representation == known:
-        start, length = (12, long) if known in (b"OB", b"SQ") else (8, short)
-    elif known is not None and order == "<":
+    expected = _STARTS[group].get(number)
+    if representation == expected:
+        start, length = (12, long) if expected in (b"OB", b"SQ") else (8, short)
+    elif expected is not None and order == "<":
         start, length = 8, struct.unpack_from("<I", content, 4)[0]
     else:
         # Big-endian files have representations.
         return False
-    if known == b"SQ" and length == _UNDEFINED:
+    if expected == b"SQ" and length == _UNDEFINED:
         return True
-    if length > _LONGEST or length % 2 or (known == b"UL" and length != 4):
+    if length > _LONGEST or length % 2 or (expected == b"UL" and length != 4):
         return False
     after = content[start + length : start + length + 4]
     # Elements are in order of their tags; an image has some of these groups, and no group a length alone.
@@ -191,7 +192,7 @@ def stated_sizes(content: bytes, format_name: str) -> Iterator[tuple[int, int]]:
         # Pillow's decoder reserves the whole canvas as soon as it is opened.
         yield _webp_size(content)
     elif format_name in ("AVIF", "HEIC"):
-        for box in boxes_of(content):
+        for box in walk_boxes(content):
             if box.kind == b"ispe" and box.content + 12 <= len(content):
                 # ISO/IEC 23008-12, section 6.5.3.
                 yield struct.unpack_from(">II", content, box.content + 4)
@@ -216,10 +217,10 @@ def _brands(content: bytes) -> set[bytes]:
     size = min(int.from_bytes(content[:4]), len(content), 256)
     if content[4:8] != b"ftyp":
         return set()
-    return {content[8:12], *(content[place : place + 4] for place in range(16, size - 3, 4))}
+    return {content[8:12], *(content[offset : offset + 4] for offset in range(16, size - 3, 4))}
 
 
-def boxes_of(content: bytes) -> Iterator[Box]:
+def walk_boxes(content: bytes) -> Iterator[Box]:
     """Walk over the boxes of a file and those inside of others (ISO/IEC 14496-12, section 4.2).
 
     Raises:
@@ -245,7 +246,7 @@ def boxes_of(content: bytes) -> Iterator[Box]:
                 spans.append((box.content + _CONTAINERS[kind] + wide, min(box.end, end), box))
             if max(box.content, box.end) > end:
                 break
-            # The walk goes on behind a box that is smaller than its header.
+            # The walk continues after a box that is smaller than its header.
             start = max(box.end, start + 8)
 
 
@@ -257,32 +258,33 @@ def check_structure(content: bytes, format_name: str) -> None:
     Raises:
         ImageTooLargeError: It has more parts than the limit, or describes more pixels than its bytes can.
     """
-    if format_name == "WebP":
-        deque(webp_chunks(content), maxlen=0)
-    elif format_name == "GIF":
-        deque(gif_blocks(content), maxlen=0)
-    elif format_name == "BMP":
-        _check_bmp(content)
-    elif format_name == "TIFF":
-        _check_tiff(content)
+    match format_name:
+        case "WebP":
+            deque(webp_chunks(content), maxlen=0)
+        case "GIF":
+            deque(gif_blocks(content), maxlen=0)
+        case "BMP":
+            _check_bmp(content)
+        case "TIFF":
+            _check_tiff(content)
 
 
 def webp_chunks(content: bytes, first: int = 12) -> Iterator[tuple[bytes, int, int]]:
-    """Walk over the chunks of a WebP file, or from another place those of a frame (RFC 9649, section 2.3).
+    """Walk over the chunks of a WebP file, or from another offset those of a frame (RFC 9649, section 2.3).
 
     Yields:
-        The kind of each, and where its data begins and ends, which may be behind the file.
+        The kind of each, and the offsets of its data's beginning and end, which may be beyond the file.
 
     Raises:
         ImageTooLargeError: They are more than the limit.
     """
-    place = first
+    offset = first
     for _ in range(_MOST_WEBP_CHUNKS):
-        if place + 8 > len(content):
+        if offset + 8 > len(content):
             return
-        size = int.from_bytes(content[place + 4 : place + 8], "little")
-        yield content[place : place + 4], place + 8, place + 8 + size
-        place += 8 + size + size % 2
+        size = int.from_bytes(content[offset + 4 : offset + 8], "little")
+        yield content[offset : offset + 4], offset + 8, offset + 8 + size
+        offset += 8 + size + size % 2
     raise ImageTooLargeError(f"The WebP image has over {_MOST_WEBP_CHUNKS:,} chunks; save it anew.")
 
 
@@ -295,30 +297,30 @@ def gif_blocks(content: bytes) -> Iterator[tuple[int, int, int]]:
     """Walk over the images and extensions of a GIF file (GIF89a, sections 15 to 26).
 
     Yields:
-        The first byte of each, where it begins, and where it ends, which may be behind the file.
+        The first byte of each, and the offsets of its beginning and end, which may be beyond the file.
 
     Raises:
         ImageTooLargeError: They have more blocks than the limit.
     """
     length = len(content)
-    place = 13 + _colour_table_size(content[10]) if length > 10 else length
+    offset = 13 + _colour_table_size(content[10]) if length > 10 else length
     blocks = 0
-    while place < length:
-        start, kind = place, content[place]
-        if kind == GIF_IMAGE and place + 9 < length:
-            place += 11 + _colour_table_size(content[place + 9])
+    while offset < length:
+        start, kind = offset, content[offset]
+        if kind == GIF_IMAGE and offset + 9 < length:
+            offset += 11 + _colour_table_size(content[offset + 9])
         elif kind == _GIF_EXTENSION:
-            place += 2
+            offset += 2
         else:
             return
-        while place < length and content[place] and blocks <= _MOST_GIF_BLOCKS:
-            place += 1 + content[place]
+        while offset < length and content[offset] and blocks <= _MOST_GIF_BLOCKS:
+            offset += 1 + content[offset]
             blocks += 1
-        place += 1
+        offset += 1
         blocks += 2
         if blocks > _MOST_GIF_BLOCKS:
             raise ImageTooLargeError(f"The GIF image has over {_MOST_GIF_BLOCKS:,} blocks; save it anew.")
-        yield kind, start, place
+        yield kind, start, offset
 
 
 def count_gif_frames(content: bytes, most: int) -> int:
@@ -343,7 +345,7 @@ def _check_bmp(content: bytes) -> None:
 def _check_tiff(content: bytes) -> None:
     """Look at the image file directories that may be decoded."""
     form = TiffForm(content)
-    try:
+    with suppress(struct.error, OverflowError):
         for first, entries in islice(form.directories(), _MOST_TIFF_PAGES):
             if entries > _MOST_TIFF_ENTRIES:
                 raise ImageTooLargeError(
@@ -355,21 +357,17 @@ def _check_tiff(content: bytes) -> None:
                 raise ImageTooLargeError(
                     f"The TIFF image has over {_MOST_TIFF_PARTS:,} strips or tiles; save it with fewer."
                 )
-    except (struct.error, OverflowError):
-        return
 
 
 class TiffForm:
     """Byte order, widths and directories of a TIFF or BigTIFF file, or of EXIF data (TIFF 6.0, section 2).
 
     Attributes:
-        content: The file.
         order: Byte order, < or >.
-        big: Whether it is a BigTIFF.
-        first: Where the place of the first directory is.
-        pointer: A place in the file.
+        first: Offset of the pointer to the first directory.
+        pointer: An offset in the file.
         number: The number of entries of a directory.
-        entry: Tag, type, number of values, and the values or their place.
+        entry: Tag, type, number of values, and the values or their offset.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -382,40 +380,37 @@ class TiffForm:
         self.entry = struct.Struct(self.order + ("HHQ8s" if self.big else "HHI4s"))
 
     def directories(self) -> Iterator[tuple[int, int]]:
-        """Walk over the chain of directories: where the entries of each begin, and their number.
+        """Walk over the chain of directories: the offset of the entries of each, and their number.
 
         Raises:
-            struct.error: The file ends before the chain does.
-            OverflowError: So does it.
+            struct.error, OverflowError: The file ends before the chain does.
         """
         seen: set[int] = set()
-        place = self.first
+        offset = self.first
         while True:
-            (start,) = self.pointer.unpack_from(self.content, place)
+            (start,) = self.pointer.unpack_from(self.content, offset)
             if not start or start in seen:
                 return
             seen.add(start)
             (entries,) = self.number.unpack_from(self.content, start)
             first = start + self.number.size
             yield first, entries
-            place = first + entries * self.entry.size
+            offset = first + entries * self.entry.size
 
     def entries(self, first: int, entries: int) -> Iterator[tuple[int, int, int, bytes]]:
         """Walk over the entries of a directory, as far as the file goes."""
         last = min(first + entries * self.entry.size, len(self.content) - self.entry.size + 1)
-        for place in range(first, last, self.entry.size):
-            yield self.entry.unpack_from(self.content, place)
+        for offset in range(first, last, self.entry.size):
+            yield self.entry.unpack_from(self.content, offset)
 
 
 def count_tiff_pages(content: bytes, most: int) -> int:
     """Count the image file directories of a TIFF file, at most one more than `most`."""
     pages = 0
-    try:
+    # Of a file that ends before the chain does, the pages up to there count.
+    with suppress(struct.error, OverflowError):
         for _ in islice(TiffForm(content).directories(), most + 1):
             pages += 1
-    except (struct.error, OverflowError):
-        # The file ends before the chain does; the pages up to there count.
-        pass
     return max(1, pages)
 
 
@@ -436,7 +431,7 @@ def check_size(width: int, height: int, most_pixels: int) -> None:
 
 
 def megapixels(pixels: int) -> str:
-    """Return a number of pixels in words."""
+    """Return a number of pixels as text."""
     return f"{pixels / 1e6:,.10g} megapixels"
 
 

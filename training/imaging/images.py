@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageChops
+from PIL.ExifTags import Base as Tag
 from PIL.ImageFile import ImageFile as OpenedImage
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from training.common.errors import ImageError, ImageTooLargeError
 from training.common.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRUNCATED_FIELD
 from training.imaging.colour import is_blank, lay_on_ground, spread, to_srgb
-from training.imaging.depth import DeepImage, Levels, bands_of, to_eight_bits
+from training.imaging.depth import DeepImage, Levels, split_bands, to_eight_bits
 from training.imaging.formats import (
     MEDIA_TYPES,
     OPENERS,
@@ -33,10 +34,6 @@ from training.imaging.formats import (
 from training.imaging.jpeg import check_jpeg, ended, read_deep_jpeg, with_end
 from training.imaging.png import EXIF_MARKS, clean_png, read_deep_png
 from training.imaging.tiff import (
-    HEIGHT,
-    ORIENTATION,
-    PROFILE,
-    WIDTH,
     check_tiles,
     first_page,
     number,
@@ -111,7 +108,11 @@ class ImageHeader:
     width: int
     height: int
     frames: int
-    media_type: str
+
+    @property
+    def media_type(self) -> str:
+        """Media type of the format."""
+        return MEDIA_TYPES[self.format]
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,9 @@ class DecodedImage:
     """The picture of an image file.
 
     Attributes:
-        header: Of the file.
-        width: Of the whole picture, upright.
-        height: Of the whole picture, upright.
-        pixels: 8-bit RGB, upright; smaller than the whole where it was decoded at a scale.
+        header: Header of the file.
+        width, height: Size of the upright picture.
+        pixels: 8-bit RGB, upright; fewer where the file was decoded at a part of its size.
         blank: Whether the picture has one colour.
         truncated: Whether the end of the file is missing.
         levels: Stored values of more than 8 bits, where no window was given.
@@ -141,26 +141,24 @@ class DecodedImage:
     @property
     def flags(self) -> tuple[str, ...]:
         """The `PICTURE_FIELDS` that are true of the picture."""
-        said = {
+        flags = {
             BLANK_FIELD: self.blank,
             TRUNCATED_FIELD: self.truncated,
             PREVIEW_FIELD: self.preview_skipped,
         }
-        return tuple(filter(said.__getitem__, PICTURE_FIELDS))
+        return tuple(filter(flags.__getitem__, PICTURE_FIELDS))
 
 
 @dataclass
 class _File:
-    """An image file whose header was judged.
+    """An image file whose header was checked.
 
     Attributes:
         content: The file, a PNG without the chunks that are ignored.
-        header: Of the file.
         profile: Profile of a PNG.
         image: Opened by Pillow; None for what it does not read, for a TIFF, whose frames are opened one by
             one, and once the only frame is decoded, so that its pixels can be freed.
         first: The first frame; a TIFF may have thumbnails ahead of it.
-        dicom: The image of a DICOM file.
     """
 
     content: bytes
@@ -174,12 +172,7 @@ class _File:
 def read_header(
     source: bytes | Path, limits: ImageLimits | None = None, min_side: int | None = None
 ) -> ImageHeader:
-    """Read format, size and number of frames without decoding a pixel.
-
-    Args:
-        source: The bytes of a file, or its path.
-        limits: What the image may cost.
-        min_side: What it would be decoded with, as for `decode_whole`.
+    """Read format, size and number of frames without decoding a pixel; arguments as of `decode_whole`.
 
     Raises:
         ImageTooLargeError: The file, its pixels or its frames are over the limits.
@@ -214,10 +207,9 @@ def decode_whole(
         limits: What the image may cost.
         min_side: Both sides of the result need no more pixels than this. A larger JPEG is then decoded at
             1/2, 1/4 or 1/8 of its size, which is many times faster; other formats keep their size.
-        window: Stored values that are spread over the grey levels, in place of those that are found: of a
-            DICOM file, values behind its modality transform, such as Hounsfield units.
-        frame: Number of the frame to be decoded, from 1; None: the first that is not blank, of a DICOM file
-            the first.
+        window: Stored values that are spread over the grey levels: of a DICOM file, values after its modality
+            transform, such as Hounsfield units. None: as the file or its values suggest.
+        frame: Number of the frame, from 1; None: the first that is not blank, of a DICOM file the first.
 
     Raises:
         ImageTooLargeError: The file, its parts, its pixels or its frames are over the limits.
@@ -249,9 +241,9 @@ def decode_content(
     # The opened file is the canvas of all its frames.
     first = replace(first, pixels=first.pixels.copy())
     most = min(file.header.frames, _MOST_FRAMES, _MOST_FRAME_PIXELS // (first.width * first.height))
-    for place in range(file.first + 1, file.first + most):
+    for later in range(file.first + 1, file.first + most):
         try:
-            decoded = _decode(file, place, limits, min_side, window)
+            decoded = _decode(file, later, limits, min_side, window)
         except ImageError:
             break
         if not decoded.blank:
@@ -265,11 +257,7 @@ def to_planes(picture: Image.Image) -> NDArray[np.uint8]:
 
 
 def read_file(source: bytes | Path, limits: ImageLimits) -> tuple[bytes, str]:
-    """Return the bytes of an image file and the name of its format, judged by size and signature alone.
-
-    Args:
-        source: The bytes, or the path of the file.
-        limits: What the image may cost.
+    """Return the bytes of an image file and the name of its format, by size and signature alone.
 
     Raises:
         ImageTooLargeError: The file has more bytes than the limit.
@@ -282,8 +270,8 @@ def read_file(source: bytes | Path, limits: ImageLimits) -> tuple[bytes, str]:
             about = path.stat()
             if not stat.S_ISREG(about.st_mode):
                 raise ImageError(f"{path} is not a file.")
-            # The larger limit may be that of a DICOM file.
-            if about.st_size > limits.max_bytes and about.st_size > limits.max_dicom_bytes:
+            # Whether it is DICOM, the first bytes tell.
+            if about.st_size > limits.max_dicom_bytes:
                 raise _too_many_bytes(about.st_size, limits.max_dicom_bytes)
             source = path.read_bytes()
         except FileNotFoundError:
@@ -292,15 +280,13 @@ def read_file(source: bytes | Path, limits: ImageLimits) -> tuple[bytes, str]:
             raise ImageError(f"{path} cannot be read: {error.strerror or error}.") from error
     if not source:
         raise ImageError("The image file is empty.")
-    # Only DICOM files may be larger.
-    if len(source) > limits.max_bytes and not is_dicom(source):
-        raise _too_many_bytes(len(source), limits.max_bytes)
-    name = sniff_format(source)
-    if name == "DICOM" and not limits.dicom:
+    is_film = is_dicom(source)
+    if is_film and not limits.dicom:
         raise ImageError(NO_DICOM)
-    if len(source) > limits.max_bytes and len(source) > limits.max_dicom_bytes:
-        raise _too_many_bytes(len(source), limits.max_dicom_bytes)
-    return source, name
+    most = limits.max_dicom_bytes if is_film else limits.max_bytes
+    if len(source) > most:
+        raise _too_many_bytes(len(source), most)
+    return source, sniff_format(source)
 
 
 def _too_many_bytes(size: int, most: int) -> ImageTooLargeError:
@@ -311,7 +297,6 @@ def _too_many_bytes(size: int, most: int) -> ImageTooLargeError:
 
 
 def _open(content: bytes, name: str, limits: ImageLimits, min_side: int | None) -> _File:
-    media_type = MEDIA_TYPES[name]
     with _naming_damage(f"The header of the {name} image is damaged", limits):
         if name == "DICOM":
             # Few installations take such files.
@@ -319,26 +304,24 @@ def _open(content: bytes, name: str, limits: ImageLimits, min_side: int | None) 
 
             dicom = open_dicom(content, limits.max_dicom_bytes, limits.max_pixels)
             layout = dicom.attributes
-            header = ImageHeader(name, layout.columns, layout.rows, layout.frames, media_type)
+            header = ImageHeader(name, layout.columns, layout.rows, layout.frames)
             return _File(content, header, dicom=dicom)
         if name == "JPEG":
             deep = check_jpeg(content, limits.max_scans)
             if deep is not None:
                 check_size(deep.width, deep.height, limits.max_pixels)
-                return _File(content, ImageHeader(name, deep.width, deep.height, 1, media_type))
+                return _File(content, ImageHeader(name, deep.width, deep.height, 1))
         else:
             check_structure(content, name)
             for size in stated_sizes(content, name):
                 check_size(*size, limits.max_pixels)
         if name == "TIFF":
-            frames = count_tiff_pages(content, limits.max_frames)
-            if frames > limits.max_frames:
-                raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
+            frames = _bounded_frames(count_tiff_pages(content, limits.max_frames), limits)
             first = first_page(content, frames)
             tags = read_tags(content, first)
             _check_page(tags, limits)
-            size = number(tags, WIDTH, 0), number(tags, HEIGHT, 0)
-            return _File(content, ImageHeader(name, *size, frames, media_type), first=first)
+            size = number(tags, Tag.ImageWidth, 0), number(tags, Tag.ImageLength, 0)
+            return _File(content, ImageHeader(name, *size, frames), first=first)
         profile = None
         if name == "PNG":
             content, profile = clean_png(content, checked=limits.checksums)
@@ -349,24 +332,21 @@ def _open(content: bytes, name: str, limits: ImageLimits, min_side: int | None) 
             image.draft(None, (min_side, min_side))
         is_too_large = image.size[0] * image.size[1] > limits.max_pixels
         check_size(*size, limits.max_pixels if is_too_large else size[0] * size[1])
-        if name == "GIF":
-            frames = count_gif_frames(content, limits.max_frames)
-        else:
-            frames = int(getattr(image, "n_frames", 1))
-        if frames > limits.max_frames:
-            raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
-        return _File(content, ImageHeader(name, *size, frames, media_type), profile, image)
+        is_gif = name == "GIF"
+        frames = count_gif_frames(content, limits.max_frames) if is_gif else getattr(image, "n_frames", 1)
+        frames = _bounded_frames(frames, limits)
+        return _File(content, ImageHeader(name, *size, frames), profile, image)
+
+
+def _bounded_frames(frames: int, limits: ImageLimits) -> int:
+    if frames > limits.max_frames:
+        raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
+    return frames
 
 
 @contextmanager
 def _naming_damage(what: str, limits: ImageLimits) -> Iterator[None]:
-    """Raise what Pillow raises for damaged files as an ImageError with a sentence.
-
-    Raises:
-        ImageTooLargeError: The image is too large for Pillow.
-        ImageError: The file is damaged.
-        MemoryError: The process may not have as much memory as decoding takes.
-    """
+    """Raise what decoders raise for damaged files as an ImageError with a sentence."""
     try:
         yield
     except (ImageError, MemoryError):
@@ -380,7 +360,7 @@ def _naming_damage(what: str, limits: ImageLimits) -> Iterator[None]:
 
 
 def _check_page(tags: ImageFileDirectory_v2, limits: ImageLimits) -> None:
-    check_size(number(tags, WIDTH, 0), number(tags, HEIGHT, 0), limits.max_pixels)
+    check_size(number(tags, Tag.ImageWidth, 0), number(tags, Tag.ImageLength, 0), limits.max_pixels)
     check_tiles(tags, limits.max_pixels)
 
 
@@ -426,7 +406,7 @@ def _decode(
         )
 
 
-# A frame with all of its bits, and what its file says of it: orientation and profile.
+# A frame with all of its bits, its orientation and its profile.
 _Loaded = tuple[Image.Image | DeepImage, int, bytes | None]
 
 
@@ -442,7 +422,7 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
     if name == "PNG" and frame == 0 and (deep := read_deep_png(file.content)):
         # To look for an orientation, Pillow may decode all of the file.
         is_turned = any(mark in file.content for mark in EXIF_MARKS)
-        return deep, _orientation(image) if is_turned else 1, file.profile
+        return deep, read_orientation(image) if is_turned else 1, file.profile
     if min_side is not None:
         image.draft(None, (min_side, min_side))
     if frame:
@@ -454,10 +434,10 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
             return None
         raise
     profile = file.profile or image.info.get("icc_profile")
-    orientation = _orientation(image)
+    orientation = read_orientation(image)
     if image.mode == _DEEP_GREY:
         samples = np.asarray(image)[..., None]
-        return DeepImage(*image.size, 1, lambda: bands_of(samples)), orientation, profile
+        return DeepImage(*image.size, 1, lambda: split_bands(samples)), orientation, profile
     if name == "JPEG" and image.mode == "CMYK" and "adobe" not in image.info:
         # Pillow takes all inks for inverted; they are where Adobe's marker says so.
         return ImageChops.invert(image), orientation, profile
@@ -468,33 +448,34 @@ def _load_page(file: _File, page: int, limits: ImageLimits) -> _Loaded:
     """Decode a page of a TIFF."""
     tags = read_tags(file.content, page)
     _check_page(tags, limits)
-    value = tags.get(PROFILE)
+    value = tags.get(Tag.InterColorProfile)
     profile = value if isinstance(value, bytes) else None
     deep = read_deep_tiff(file.content, page, tags, limits.max_pixels)
     if deep is not None:
-        return deep, number(tags, ORIENTATION, 1), profile
+        return deep, number(tags, Tag.Orientation, 1), profile
     image = open_page(file.content, page, tags)
     image.load()
     # Pillow has turned it.
     return image, 1, profile
 
 
-def _orientation(image: Image.Image) -> int:
+def _reason(error: Exception) -> str:
+    """The words of a decoder, as the end of a sentence."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    if words == "not identified by this driver":
+        return "it gives no size"
+    return words.rstrip(".")
+
+
+def read_orientation(image: Image.Image) -> int:
+    """Return the orientation by EXIF or XMP data; 1 where there is none, or it is damaged."""
     if image.format in ("AVIF", "HEIF"):
         # Pillow gives their own turns as EXIF data, and would take XMP data without these for one.
         image.info.pop("xmp", None)
     try:
-        orientation = image.getexif().get(ORIENTATION, 1)
+        orientation = image.getexif().get(Tag.Orientation, 1)
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001 - Pillow raises whatever a damaged block leads to; the pixels are whole
         return 1
     return orientation if isinstance(orientation, int) else 1
-
-
-def _reason(error: Exception) -> str:
-    """The decoder's own words, as the end of a sentence."""
-    words = " ".join(str(error).split()) or type(error).__name__
-    if words == "not identified by this driver":
-        return "it gives no size"
-    return words.rstrip(".")

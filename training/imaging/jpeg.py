@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from PIL.JpegImagePlugin import JpegImageFile
 
 from training.common.errors import ImageError, ImageTooLargeError
-from training.imaging.depth import DeepImage, Samples, bands_of
+from training.imaging.depth import DeepImage, Samples, split_bands
 
 # Entropy-coded data has no marker.
 DATA: Final = 0x00
@@ -44,7 +44,7 @@ _MOST_PADDING: Final = 65_536
 _BITS, _DEEP_BITS = 8, 12
 # More bytes than a decoder takes for a minimum coded unit: it draws none of one that ends too early.
 _FILLED: Final = 8192
-# Data behind a scan that a decoder takes for its own if any of it is missing: nothing, bits of different
+# Data after a scan that a decoder takes for its own if any of it is missing: nothing, bits of different
 # beginnings, and further restart intervals. Their numbers begin twice: a decoder ends at a number that is
 # one or two too high.
 _FILLINGS: Final = (
@@ -61,13 +61,12 @@ MakeError = Callable[[str], ImageError]
 
 
 class Segment(NamedTuple):
-    """A segment of a JPEG stream, or the entropy-coded data behind a scan's header.
+    """A segment of a JPEG stream, or the entropy-coded data after a scan's header.
 
     Attributes:
         marker: Second byte of its marker; `DATA` for entropy-coded data.
-        start: Its first byte.
         payload: Parameters without their length, or the data.
-        end: The byte behind it, by its length: possibly behind the stream.
+        end: Offset after it by its length, possibly beyond the stream.
     """
 
     marker: int
@@ -86,20 +85,18 @@ class Frame(NamedTuple):
 
 
 def walk(content: bytes, error: MakeError, *, like_pillow: bool = False) -> Iterator[Segment]:
-    """Walk over all segments of a stream without a judgement of their markers and lengths.
-
-    Data is searched for its end once the walk goes on behind it.
+    """Walk over all segments of a stream, whatever their markers and lengths.
 
     Args:
         content: The stream.
         error: Raised where segments or bytes between them are more than any program writes.
-        like_pillow: Take the same markers for those without a length as Pillow does.
+        like_pillow: Whether the markers without a length are those of Pillow.
     """
-    place, count, padding, end_of_scan = 2, 0, 0, _MARKER
+    offset, count, padding, end_of_scan = 2, 0, 0, _MARKER
     without_length = _WITHOUT_LENGTH_IN_PILLOW if like_pillow else _WITHOUT_LENGTH
     while True:
-        start = content.find(b"\xff", place)
-        padding += (len(content) if start < 0 else start) - place
+        start = content.find(b"\xff", offset)
+        padding += (len(content) if start < 0 else start) - offset
         if padding > _MOST_PADDING:
             raise error(f"it has over {_MOST_PADDING:,} bytes between its segments")
         if start < 0 or start + 2 > len(content):
@@ -107,7 +104,7 @@ def walk(content: bytes, error: MakeError, *, like_pillow: bool = False) -> Iter
         marker = content[start + 1]
         if marker in (0x00, 0xFF):
             padding += 1
-            place = start + 2 - marker % 2
+            offset = start + 2 - marker % 2
             continue
         count += 1
         if count > _MOST_SEGMENTS:
@@ -115,21 +112,21 @@ def walk(content: bytes, error: MakeError, *, like_pillow: bool = False) -> Iter
         has_length = marker not in without_length
         end = start + 2 + (int.from_bytes(content[start + 2 : start + 4]) if has_length else 0)
         yield Segment(marker, start, content[start + 4 : end], end)
-        place = max(end, start + 4) if has_length else end
+        offset = max(end, start + 4) if has_length else end
         if marker == LS_FRAME:
             end_of_scan = _LS_MARKER
-        if marker == SOS and place <= len(content):
-            found = end_of_scan.search(content, place)
-            end = found.start() if found else len(content)
-            yield Segment(DATA, place, content[place:end], end)
-            place = end
+        if marker == SOS and offset <= len(content):
+            match = end_of_scan.search(content, offset)
+            end = match.start() if match else len(content)
+            yield Segment(DATA, offset, content[offset:end], end)
+            offset = end
 
 
 def segments(content: bytes, error: MakeError) -> Iterator[Segment]:
     """Walk over the segments to the end of the image, or of the file where that comes first.
 
     Raises:
-        ImageError: A segment is none of this format, or ends behind the file; or there are too many.
+        ImageError: A segment is none of this format, or ends beyond the file; or there are too many.
     """
     has_scan = False
     for segment in walk(content, error):
@@ -143,7 +140,7 @@ def segments(content: bytes, error: MakeError) -> Iterator[Segment]:
                 # Decoding goes as far as the file.
                 return
             if not segment.start + 4 <= segment.end <= len(content):
-                raise error("a segment ends behind the file")
+                raise error("a segment ends beyond the file")
         has_scan = has_scan or marker == SOS
         yield segment
         if marker == EOI:
@@ -197,11 +194,7 @@ def _too_large(reason: str) -> ImageError:
 
 
 def read_frame(payload: bytes) -> Frame:
-    """Read the header of a frame.
-
-    Raises:
-        struct.error: It is cut.
-    """
+    """Read the header of a frame; one that is cut is a struct.error."""
     bits, height, width, count = struct.unpack_from(">BHHB", payload)
     return Frame(bits, height, width, payload[6 : 6 + 3 * count : 3])
 
@@ -246,11 +239,10 @@ def check_scans(content: bytes, error: MakeError) -> int:
 
 
 def read_deep_jpeg(content: bytes) -> DeepImage:
-    """Read a JPEG with 12 bits a sample.
+    """Read a JPEG with 12 bits a sample; damaged files raise what libjpeg makes of them.
 
     Raises:
         ImageError: It has no end, or no scan of a colour.
-        Exception: As libjpeg raises it for damaged files.
     """
     # The package takes longer to load than most images to decode.
     from imagecodecs import jpeg8_decode
@@ -261,26 +253,23 @@ def read_deep_jpeg(content: bytes) -> DeepImage:
     samples = samples.reshape(height, width, -1)
     colours = samples.shape[2]
     full = None if colours == 1 else float((1 << _DEEP_BITS) - 1)
-    return DeepImage(width, height, colours, lambda: bands_of(samples), full=full)
+    return DeepImage(width, height, colours, lambda: split_bands(samples), full=full)
 
 
 def with_end(content: bytes) -> bytes | None:
-    """Return a file that lacks the marker of its end with it; None where part of the picture is missing.
+    """Add the marker of the end to a file; None where part of the picture is missing as well.
 
     A progressive file may lack scans that nothing announces, and its last scan may change no visible pixel,
     so part of it counts as missing.
     """
-    end = 0
     try:
-        for segment in segments(content, ImageError):
-            if segment.marker in FRAMES and segment.marker not in _SEQUENTIAL:
-                return None
-            if segment.marker == DATA:
-                end = segment.end
+        parts = list(segments(content, ImageError))
+        if any(part.marker in FRAMES and part.marker not in _SEQUENTIAL for part in parts):
+            return None
+        end = max((part.end for part in parts if part.marker == DATA), default=0)
         # Half of the marker may be there.
         scans = content[:end].removesuffix(b"\xff")
-        if not check_scans(scans + END_OF_IMAGE, ImageError):
-            return None
+        check_scans(scans + END_OF_IMAGE, ImageError)
         pictures = {_digest(scans + filling + END_OF_IMAGE) for filling in _FILLINGS}
     except (ImageError, OSError):
         return None
@@ -288,11 +277,9 @@ def with_end(content: bytes) -> bytes | None:
 
 
 def ended(content: bytes) -> bytes:
-    """Return a file that was cut with the marker of its end behind its last whole segment."""
-    end = 2
+    """Return a file that was cut with the marker of its end after its last whole segment."""
     try:
-        for segment in segments(content, ImageError):
-            end = segment.end
+        end = max((segment.end for segment in segments(content, ImageError)), default=2)
     except ImageError:
         # Segments that cannot be walked over are left to the decoder.
         end = len(content)

@@ -5,7 +5,6 @@ AVIF or a HEIC, and give other bytes, so another identity, with each version of 
 """
 
 import io
-import re
 import struct
 import zlib
 from collections import defaultdict
@@ -14,17 +13,21 @@ from functools import partial
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
+from PIL import Image
+from PIL.ExifTags import Base as Tag
+
 from training.common.errors import ImageError
 from training.imaging.formats import (
     GIF_IMAGE,
     Box,
     TiffForm,
-    boxes_of,
     check_structure,
     gif_blocks,
     sniff_format,
+    walk_boxes,
     webp_chunks,
 )
+from training.imaging.images import read_orientation
 from training.imaging.jpeg import (
     APP0,
     APP1,
@@ -47,8 +50,8 @@ _Range = tuple[int, int]
 def strip_metadata(content: bytes) -> bytes:
     """Return an image file without position, names, serial numbers, times, comments and thumbnails.
 
-    Kept is all that the picture depends on: coded pixels bit by bit, orientation, colour profile, frames. A
-    file without metadata is returned as it is. DICOM files are for `training.clinical.dicom.films`.
+    Everything that the picture depends on stays: coded pixels bit by bit, orientation, colour profile,
+    frames. A file without metadata is returned as it is. DICOM files are for `training.clinical.dicom.films`.
 
     Raises:
         ImageTooLargeError: The file has more parts than any program writes.
@@ -70,59 +73,32 @@ def _error(format_name: str, reason: str) -> ImageError:
 def _only(content: bytes, ranges: Sequence[_Range]) -> bytearray:
     """Return the file up to the end of its last range, with zeros wherever no range is."""
     kept = bytearray(max(end for _, end in ranges))
-    place = 0
+    offset = 0
     for start, end in sorted(ranges):
-        start = max(start, place)
+        start = max(start, offset)
         if start < end:
             kept[start:end] = content[start:end]
-            place = end
+            offset = end
     return kept
 
 
 # Orientation: the one value of EXIF and XMP data that pixels depend on.
 
-_ORIENTATION: Final = 0x0112
-_SHORT, _LONG = 3, 4
+_SHORT: Final = 3
 _TURNED: Final = range(2, 9)
-_XMP_ORIENTATION: Final = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 
 
-def _orientation_of(exif: bytes | None, xmp: bytes | None) -> int:
+def _find_orientation(exif: bytes | None, xmp: bytes | None) -> int:
     """Return the orientation, 1 to 8, as the decoder finds it: in the EXIF data, else in the XMP data."""
-    value = None
-    if exif:
-        try:
-            value = _stated_orientation(exif)
-        except (struct.error, OverflowError):
-            # The decoder gives up on both where the EXIF data is damaged.
-            return 1
-    if value is None and xmp:
-        match = _XMP_ORIENTATION.search(xmp)
-        value = int(match[1]) if match else None
-    return value if value is not None and value in _TURNED else 1
-
-
-def _stated_orientation(exif: bytes) -> int | None:
-    """Read the orientation from the first directory of EXIF data; of several the last one counts.
-
-    Raises:
-        struct.error: The data ends too early.
-    """
-    for _ in range(2):
-        exif = exif.removeprefix(EXIF_PREFIX)
-    if exif[:2] not in (b"II", b"MM"):
-        return 1
-    form = TiffForm(exif)
-    found = None
-    for tag, kind, _, raw in form.entries(*next(form.directories(), (0, 0))):
-        if tag == _ORIENTATION and kind in (_SHORT, _LONG):
-            (found,) = struct.unpack_from(f"{form.order}{'H' if kind == _SHORT else 'I'}", raw)
-    return found
+    image = Image.new("1", (1, 1))
+    image.info = {"exif": exif, "xmp": xmp}
+    orientation = read_orientation(image)
+    return orientation if orientation in _TURNED else 1
 
 
 def _exif(orientation: int) -> bytes:
     """Return EXIF data (a TIFF header and a directory) that gives an orientation."""
-    return struct.pack("<2sHIHHHIHHI", b"II", 42, 8, 1, _ORIENTATION, _SHORT, 1, orientation, 0, 0)
+    return struct.pack("<2sHIHHHIHHI", b"II", 42, 8, 1, Tag.Orientation, _SHORT, 1, orientation, 0, 0)
 
 
 # JPEG: application segments and comments (ITU-T T.81, annex B).
@@ -135,7 +111,7 @@ _JPEG_ERROR: Final = partial(_error, "JPEG")
 def _strip_jpeg(content: bytes) -> bytes:
     """Return the file with its tables, frames and scans, colour profile and orientation, and nothing else.
 
-    What follows the end of the image goes, such as further images of a multi-picture file or a film.
+    What follows the end of the image is dropped, such as further images of a multi-picture file or a film.
     """
     jfif, kept, exif = [], [], []
     xmp, has_scan = b"", False
@@ -152,7 +128,7 @@ def _strip_jpeg(content: bytes) -> bytes:
             exif.append(payload.removeprefix(EXIF_PREFIX))
         elif marker == APP1 and not has_scan and payload.startswith(_XMP_PREFIX):
             xmp = payload.removeprefix(_XMP_PREFIX)
-    orientation = _orientation_of(b"".join(exif), xmp)
+    orientation = _find_orientation(b"".join(exif), xmp)
     turned = [] if orientation == 1 else [pack_segment(APP1, EXIF_PREFIX + _exif(orientation))]
     return b"".join([START_OF_IMAGE, *jfif, *turned, *kept])
 
@@ -172,30 +148,30 @@ _PNG_XMP: Final = b"XML:com.adobe.xmp\0\0"
 def _strip_png(content: bytes) -> bytes:
     """Return the file with what its pixels and colours depend on, its orientation, and nothing else.
 
-    Of a file that was cut behind the beginning of its pixels, what is left of those is kept.
+    Of a file that was cut within its pixels, those that are left stay.
     """
     head, tail, kind, has_pixels = [content[:SIGNATURE_BYTES]], list[bytes](), b"", False
-    for kind, place, end in png_chunks(content):
+    for kind, offset, end in png_chunks(content):
         if end > len(content) and has_pixels:
-            tail.append(content[place:] if kind == b"IDAT" else b"")
+            tail.append(content[offset:] if kind == b"IDAT" else b"")
             break
         if end > len(content) or not (kind.isalpha() and kind.isascii()):
             raise _error("PNG", "its chunks cannot be followed")
         if kind not in _CRITICAL_CHUNKS and kind[:1].isupper():
             raise _error("PNG", f"it has a chunk of the unknown kind {kind.decode('ascii')}")
         if kind in _CRITICAL_CHUNKS or kind in _KEPT_CHUNKS:
-            (tail if tail or kind in (b"IDAT", b"fcTL") else head).append(content[place:end])
+            (tail if tail or kind in (b"IDAT", b"fcTL") else head).append(content[offset:end])
         has_pixels = has_pixels or kind == b"IDAT"
     if kind != b"IEND" and not has_pixels:
         raise _error("PNG", "its chunks cannot be followed")
     # The orientation counts by the chunks that the decoder reads.
     exif, xmp, cleaned = None, None, clean_png(content)[0]
-    for kind, place, end in png_chunks(cleaned):
+    for kind, offset, end in png_chunks(cleaned):
         if kind == b"eXIf":
-            exif = cleaned[place + 8 : end - 4]
-        elif kind == b"iTXt" and cleaned.startswith(_PNG_XMP, place + 8):
-            xmp = cleaned[place + 8 + len(_PNG_XMP) : end - 4]
-    orientation = _orientation_of(exif, xmp)
+            exif = cleaned[offset + 8 : end - 4]
+        elif kind == b"iTXt" and cleaned.startswith(_PNG_XMP, offset + 8):
+            xmp = cleaned[offset + 8 + len(_PNG_XMP) : end - 4]
+    orientation = _find_orientation(exif, xmp)
     if orientation != 1:
         data = b"eXIf" + _exif(orientation)
         head.append((len(data) - 4).to_bytes(4) + data + zlib.crc32(data).to_bytes(4))
@@ -218,13 +194,13 @@ def _strip_webp(content: bytes) -> bytes:
         raise _error("WebP", "it is shorter than it says")
     chunks = list(_webp_chunks(content[:end]))
     if chunks and chunks[0][0] in _SIMPLE:
-        # Nothing behind the picture is read of a file of the simple form.
+        # Nothing after the picture is read of a file of the simple form.
         return _webp([_chunk(*chunks[0])])
     if not chunks or chunks[0][0] != b"VP8X":
         raise _error("WebP", "its first chunk gives no size")
     exif = next((data for kind, data in chunks if kind == b"EXIF"), None)
     xmp = next((data for kind, data in chunks if kind == b"XMP "), None)
-    orientation = _orientation_of(exif, xmp)
+    orientation = _find_orientation(exif, xmp)
     kept = [_kept_chunk(kind, data, orientation) for kind, data in chunks if kind in _KEPT_WEBP]
     if orientation != 1:
         kept.append(_chunk(b"EXIF", _exif(orientation)))
@@ -244,7 +220,7 @@ def _kept_chunk(kind: bytes, data: bytes, orientation: int) -> bytes:
 def _webp_chunks(content: bytes, first: int = 12) -> Iterator[tuple[bytes, bytes]]:
     for kind, start, end in webp_chunks(content, first):
         if end > len(content):
-            raise _error("WebP", "a chunk ends behind the file")
+            raise _error("WebP", "a chunk ends beyond the file")
         yield kind, content[start:end]
 
 
@@ -283,10 +259,6 @@ def _strip_gif(content: bytes) -> bytes:
 
 # TIFF: whatever no kept tag refers to is overwritten in place (TIFF 6.0).
 
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _SAMPLES, _ROWS = 256, 257, 258, 259, 277, 278
-_STRIP_OFFSETS, _STRIP_BYTES, _TILE_OFFSETS, _TILE_BYTES = 273, 279, 324, 325
-_TILE_WIDTH, _TILE_HEIGHT, _JPEG_TABLES, _XMP_TAG = 322, 323, 347, 700
-_PHOTOMETRIC, _PLANES = 262, 284
 _SUBSAMPLED, _SEPARATE = 6, 2
 _UNCOMPRESSED, _OLD_JPEG, _JPEG = 1, 6, 7
 # Tags that pixels, colours, sizes and pages depend on; 34675 is the colour profile.
@@ -305,13 +277,13 @@ _MOST_PARTS: Final = 200_000
 
 
 class _Entry(NamedTuple):
-    """A tag of a page; its values are in the file, or in the entry itself where they have no place."""
+    """A tag of a page; its values are in the file, or in the entry itself where they have no span."""
 
     tag: int
     kind: int
     length: int
     raw: bytes
-    place: _Range | None
+    span: _Range | None
 
 
 class _Page(NamedTuple):
@@ -329,7 +301,7 @@ class _Page(NamedTuple):
         """Return the whole numbers of a tag, at most so many; none where it is missing."""
         for entry in self.kept:
             if entry.tag == tag and entry.kind in _NUMBERS:
-                source, start = (entry.raw, 0) if entry.place is None else (self.form.content, entry.place[0])
+                source, start = (entry.raw, 0) if entry.span is None else (self.form.content, entry.span[0])
                 packed = f"{self.form.order}{min(entry.length, most)}{_NUMBERS[entry.kind]}"
                 return struct.unpack_from(packed, source, start)
         return ()
@@ -347,17 +319,17 @@ def _strip_tiff(content: bytes) -> bytes:
         raise _error("TIFF", "it ends before its directories do") from None
     ranges = [(0, form.first + form.pointer.size)]
     for page in pages:
-        ranges += [page.table, *page.parts, *(entry.place for entry in page.kept if entry.place)]
+        ranges += [page.table, *page.parts, *(entry.span for entry in page.kept if entry.span)]
     stripped = _only(content, ranges)
     following = [*(page.table[0] for page in pages[1:]), 0]
-    for page, place in zip(pages, following, strict=True):
+    for page, offset in zip(pages, following, strict=True):
         start, end = page.table
         entries = [form.entry.pack(*entry[:4]) for entry in page.kept]
-        table = form.number.pack(len(entries)) + b"".join(entries) + form.pointer.pack(place)
+        table = form.number.pack(len(entries)) + b"".join(entries) + form.pointer.pack(offset)
         stripped[start:end] = table.ljust(end - start, b"\0")
     for page in pages:
-        if page.number(_COMPRESSION) == _JPEG:
-            tables = (entry.place for entry in page.kept if entry.tag == _JPEG_TABLES and entry.place)
+        if page.number(Tag.Compression) == _JPEG:
+            tables = (entry.span for entry in page.kept if entry.tag == Tag.JPEGTables and entry.span)
             _blank_streams(stripped, [*page.parts, *tables])
     return bytes(stripped)
 
@@ -369,15 +341,15 @@ def _read_pages(form: TiffForm) -> list[_Page]:
         total += entries
         if len(pages) >= _MOST_PAGES or entries > _MOST_ENTRIES or total > _MOST_ENTRIES_OF_ALL:
             raise _error("TIFF", f"it has over {_MOST_PAGES:,} pages, or over {_MOST_ENTRIES:,} tags in one")
-        found = list(_read_entries(form, first, entries))
-        kept = [entry for entry in found if entry.tag in _KEPT_TAGS]
-        packet = next((entry.place for entry in found if entry.tag == _XMP_TAG), None)
-        if packet and not any(entry.tag == _ORIENTATION for entry in kept):
-            orientation = _orientation_of(None, form.content[slice(*packet)])
+        listed = list(_read_entries(form, first, entries))
+        kept = [entry for entry in listed if entry.tag in _KEPT_TAGS]
+        packet = next((entry.span for entry in listed if entry.tag == Tag.XMLPacket), None)
+        if packet and not any(entry.tag == Tag.Orientation for entry in kept):
+            orientation = _find_orientation(None, form.content[slice(*packet)])
             if orientation != 1:
                 # The XMP data alone has it.
                 raw = struct.pack(f"{form.order}H", orientation).ljust(form.pointer.size, b"\0")
-                kept.append(_Entry(_ORIENTATION, _SHORT, 1, raw, None))
+                kept.append(_Entry(Tag.Orientation, _SHORT, 1, raw, None))
                 kept.sort(key=lambda entry: entry.tag)
         table = (first - form.number.size, first + entries * form.entry.size + form.pointer.size)
         page = _Page(form, table, kept, [])
@@ -390,7 +362,7 @@ def _read_pages(form: TiffForm) -> list[_Page]:
 
 
 def _read_entries(form: TiffForm, first: int, entries: int) -> Iterator[_Entry]:
-    """Read the entries of a directory, without those of unknown types or with values behind the file."""
+    """Read the entries of a directory, without those of unknown types or with values beyond the file."""
     sizes = _SIZES | _BIG_SIZES if form.big else _SIZES
     for number in range(entries):
         tag, kind, count, raw = form.entry.unpack_from(form.content, first + number * form.entry.size)
@@ -405,16 +377,19 @@ def _read_entries(form: TiffForm, first: int, entries: int) -> Iterator[_Entry]:
 
 def _read_parts(page: _Page, most: int) -> Iterator[_Range]:
     """Give where the strips and tiles of a page are."""
-    compression = page.number(_COMPRESSION) or _UNCOMPRESSED
+    compression = page.number(Tag.Compression) or _UNCOMPRESSED
     if compression == _OLD_JPEG:
         raise _error("TIFF", "its compression is the old form of JPEG")
-    for offsets_tag, bytes_tag in ((_STRIP_OFFSETS, _STRIP_BYTES), (_TILE_OFFSETS, _TILE_BYTES)):
+    for offsets_tag, bytes_tag in (
+        (Tag.StripOffsets, Tag.StripByteCounts),
+        (Tag.TileOffsets, Tag.TileByteCounts),
+    ):
         offsets, sizes = page.numbers(offsets_tag, most + 1), page.numbers(bytes_tag, most + 1)
         if max(len(offsets), len(sizes)) > most:
             raise _error("TIFF", f"it has over {_MOST_PARTS:,} strips and tiles")
         if compression == _UNCOMPRESSED:
             # The decoder goes by the size of the picture, whatever the file says.
-            least = _part_sizes(page, len(offsets), tiled=offsets_tag == _TILE_OFFSETS)
+            least = _part_sizes(page, len(offsets), tiled=offsets_tag == Tag.TileOffsets)
             sizes = [max(pair) for pair in zip_longest(sizes, least, fillvalue=0)]
         elif len(sizes) < len(offsets) or not all(sizes):
             raise _error("TIFF", "it does not say how long its strips are")
@@ -426,17 +401,18 @@ def _read_parts(page: _Page, most: int) -> Iterator[_Range]:
 
 def _part_sizes(page: _Page, parts: int, *, tiled: bool) -> list[int]:
     """Return the bytes of each uncompressed strip or tile; none where colours are subsampled."""
-    if page.number(_PHOTOMETRIC) == _SUBSAMPLED:
+    if page.number(Tag.PhotometricInterpretation) == _SUBSAMPLED:
         return []
-    width, height = page.number(_WIDTH), page.number(_HEIGHT)
-    samples = 1 if page.number(_PLANES) == _SEPARATE else page.number(_SAMPLES, 1)
+    width, height = page.number(Tag.ImageWidth), page.number(Tag.ImageLength)
+    samples = page.number(Tag.SamplesPerPixel, 1)
+    samples = 1 if page.number(Tag.PlanarConfiguration) == _SEPARATE else samples
     if tiled:
-        width, rows = page.number(_TILE_WIDTH, width), [page.number(_TILE_HEIGHT, height)] * parts
+        width, rows = page.number(Tag.TileWidth, width), [page.number(Tag.TileLength, height)] * parts
     else:
-        each = max(1, min(page.number(_ROWS, height), height))
+        each = max(1, min(page.number(Tag.RowsPerStrip, height), height))
         strips = max(1, -(-height // each))
-        rows = [min(each, height - place % strips * each) for place in range(parts)]
-    row = (width * samples * page.number(_BITS, 1) + 7) // 8
+        rows = [min(each, height - part % strips * each) for part in range(parts)]
+    row = (width * samples * page.number(Tag.BitsPerSample, 1) + 7) // 8
     return [row * count for count in rows]
 
 
@@ -453,7 +429,7 @@ def _blank_streams(stripped: bytearray, ranges: Sequence[_Range]) -> None:
 _KEPT_OUTSIDE: Final = frozenset({b"ftyp", b"meta", b"mdat", b"moov"})
 # Texts of users and programs, and unused bytes.
 _WORDS: Final = frozenset({b"udta", b"udes", b"uuid", b"free", b"skip"})
-# What takes the place of items: EXIF data without a tag, behind where it begins, and spaces. No orientation
+# What replaces items: EXIF data without a tag, after the offset of its beginning, and spaces. No orientation
 # of theirs counts (ISO/IEC 23008-12).
 _NO_EXIF: Final = bytes(4) + struct.pack("<2sHIHI", b"II", 42, 8, 0, 0)
 _TEXT_ITEMS: Final = {b"Exif": _NO_EXIF, b"mime": b" ", b"uri ": b" "}
@@ -468,9 +444,9 @@ _Item = tuple[int, int]
 
 def _strip_heif(content: bytes) -> bytes:
     """Return the file with its pictures, profile and properties; EXIF and XMP items are overwritten."""
-    boxes = list(boxes_of(content))
+    boxes = list(walk_boxes(content))
     if any(not box.content <= box.end <= (box.parent.end if box.parent else len(content)) for box in boxes):
-        raise _BOX_ERROR("a box ends behind the one around it")
+        raise _BOX_ERROR("a box ends beyond the one around it")
     outside = [box for box in boxes if box.parent is None]
     extents = _read_extents(content, boxes)
     if any(box.kind == b"moov" for box in outside):
@@ -501,13 +477,13 @@ def _read_item(content: bytes, box: Box, stripped: bytearray) -> tuple[_Item, by
     width = widths.get(content[box.content : min(box.content + 1, box.end)])
     if box.kind != b"infe" or width is None or box.parent is None or box.parent.parent is None:
         raise _BOX_ERROR("its list of items is of an unknown form")
-    place = box.content + 4 + width
-    name = place + 6
+    offset = box.content + 4 + width
+    name = offset + 6
     end = stripped.find(b"\0", name, box.end)
     if end > name:
         stripped[name:end] = b"_" * (end - name)
-    number = int.from_bytes(content[box.content + 4 : place])
-    return (box.parent.parent.start, number), content[place + 2 : name]
+    number = int.from_bytes(content[box.content + 4 : offset])
+    return (box.parent.parent.start, number), content[offset + 2 : name]
 
 
 def _read_extents(content: bytes, boxes: Sequence[Box]) -> dict[_Item, list[_Range]]:
@@ -523,7 +499,7 @@ def _read_extents(content: bytes, boxes: Sequence[Box]) -> dict[_Item, list[_Ran
         def number(size: int, fields: io.BytesIO = fields) -> int:
             read = fields.read(size)
             if len(read) < size:
-                raise _BOX_ERROR("its list of places ends too early")
+                raise _BOX_ERROR("its list of locations ends too early")
             return int.from_bytes(read)
 
         version = number(4) >> 24
@@ -535,7 +511,7 @@ def _read_extents(content: bytes, boxes: Sequence[Box]) -> dict[_Item, list[_Ran
             method = number(2) & 15 if version else 0
             inside = data.get(box.parent.start)
             if number(2) or method > 1 or (method == 1 and inside is None):
-                raise _BOX_ERROR("an item lies outside of the file")
+                raise _BOX_ERROR("an item is outside of the file")
             base = number(base_size) + (inside.content if method == 1 and inside else 0)
             count = number(2)
             extents_left -= count
@@ -546,7 +522,7 @@ def _read_extents(content: bytes, boxes: Sequence[Box]) -> dict[_Item, list[_Ran
                 start = base + number(offset_size)
                 length = number(length_size) or len(content) - start
                 if not 0 <= start <= start + length <= len(content):
-                    raise _BOX_ERROR("an item ends behind the file")
+                    raise _BOX_ERROR("an item ends beyond the file")
                 bytes_left -= length
                 if bytes_left < 0:
                     raise _BOX_ERROR("its items overlap")

@@ -38,12 +38,7 @@ _SAME: Final = 0.88
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """A picture as `same_picture` takes it.
-
-    Attributes:
-        pixels: Grey and small, uint8 (S, S).
-        gradients: Gradients of the whole picture.
-    """
+    """A small grey picture (S, S) and its gradients."""
 
     pixels: NDArray[np.uint8]
     gradients: Gradients
@@ -98,16 +93,16 @@ def same_picture(first: Picture, second: Picture) -> bool:
 
 def _is_window(whole: Picture, larger: Picture) -> bool:
     coarse = _gradients(whole.pixels, [_WHOLE], _COARSE)[0]
-    likely, window = _best(coarse, larger, _PLACES, _COARSE)
+    likely, window = _best(coarse, larger, _STARTS, _COARSE)
     if likely < _HOPELESS:
         return False
     value, window = _best(whole.gradients, larger, [window, _WHOLE], _FINE)
     for step in _STEPS:
         for _ in range(_ROUNDS):
-            moved, place = _best(whole.gradients, larger, _near(window, step), _FINE)
+            moved, nearer = _best(whole.gradients, larger, _near(window, step), _FINE)
             if moved <= value:
                 break
-            value, window = moved, place
+            value, window = moved, nearer
             if value >= _SAME:
                 return True
         if value < _HOPELESS:
@@ -117,15 +112,11 @@ def _is_window(whole: Picture, larger: Picture) -> bool:
 
 def _near(window: Window, step: float) -> list[Window]:
     """Return the window with each one of its edges moved, and with it moved as a whole."""
-    moves = [
-        tuple(step * sign * (edge == place) for place in range(4)) for edge in range(4) for sign in (1, -1)
-    ]
-    moves += [(x, y, x, y) for x, y in ((step, 0.0), (-step, 0.0), (0.0, step), (0.0, -step))]
+    edge = np.eye(4)
+    moves = np.vstack([edge, edge[:2] + edge[2:]])
     near = []
-    for move in moves:
-        left, upper, right, lower = (
-            round(min(max(edge + by, 0.0), 1.0), 4) for edge, by in zip(window, move, strict=True)
-        )
+    for edges in np.array(window) + step * np.vstack([moves, -moves]):
+        left, upper, right, lower = edges.clip(0.0, 1.0).round(4).tolist()
         if right - left >= _SMALLEST and lower - upper >= _SMALLEST:
             near.append((left, upper, right, lower))
     return near
@@ -145,9 +136,9 @@ def _gradients(pixels: NDArray[np.uint8], windows: Sequence[Window], side: int) 
     small = down @ pixels.astype(np.float32) @ across.transpose(0, 2, 1)
     to_right = small[:, 1:, 1:] - small[:, 1:, :-1]
     to_bottom = small[:, 1:, 1:] - small[:, :-1, 1:]
-    found = np.concatenate((to_right, to_bottom), axis=1).reshape(len(windows), -1)
-    lengths = np.linalg.norm(found, axis=1, keepdims=True)
-    gradients: Gradients = np.divide(found, lengths, out=np.zeros_like(found), where=lengths > _BLANK)
+    slopes = np.concatenate((to_right, to_bottom), axis=1).reshape(len(windows), -1)
+    lengths = np.linalg.norm(slopes, axis=1, keepdims=True)
+    gradients: Gradients = np.divide(slopes, lengths, out=np.zeros_like(slopes), where=lengths > _BLANK)
     return gradients
 
 
@@ -162,11 +153,11 @@ def _weights(start: float, end: float, side: int) -> NDArray[np.float32]:
 
 
 def _windows() -> tuple[Window, ...]:
-    places = [_WHOLE]
+    windows = [_WHOLE]
     for share in (0.92, 0.84, 0.76):
         offsets = (0.0, (1 - share) / 2, 1 - share)
-        places += [(x, y, x + share, y + share) for x in offsets for y in offsets]
-    return tuple(places)
+        windows += [(x, y, x + share, y + share) for x in offsets for y in offsets]
+    return tuple(windows)
 
 
-_PLACES: Final = _windows()
+_STARTS: Final = _windows()

@@ -6,7 +6,7 @@ from typing import Final
 
 from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.colour import MOST_PROFILE_BYTES
-from training.imaging.depth import DeepImage, Samples, bands_of
+from training.imaging.depth import DeepImage, Samples, split_bands
 
 # libpng writes chunks of 8 KB: 2,560 in a file of 20 MB.
 _MOST_CHUNKS: Final = 50_000
@@ -34,22 +34,19 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
     """Copy the chunks that make the picture, in one pass over the headers of all (PNG, third edition, 5.3).
 
     Text is left out unread, and so is an ancillary chunk of wrong checksum. Where the file is cut, it is
-    left as it is from there on, or ended where the picture may be whole.
-
-    Args:
-        content: The file.
-        checked: Whether the checksums of chunks that the picture needs are compared.
+    left as it is from there on, or ended where the picture may be whole. `checked`: the checksums of chunks
+    that the picture needs are compared.
 
     Returns:
-        The file without its profile, and the ICC profile as far as it is sound and not too large.
+        The file without its profile, and the ICC profile if it is sound and not too large.
 
     Raises:
         ImageTooLargeError: It has more chunks than any program writes.
         ImageError: The checksum of a chunk that the picture needs is wrong.
     """
     parts, profile = [content[:SIGNATURE_BYTES]], None
-    kinds, profiles, kind, place, end = set[bytes](), 0, b"", SIGNATURE_BYTES, SIGNATURE_BYTES
-    for kind, place, end in png_chunks(content):
+    kinds, profiles, kind, offset, end = set[bytes](), 0, b"", SIGNATURE_BYTES, SIGNATURE_BYTES
+    for kind, offset, end in png_chunks(content):
         if kind == b"IEND":
             # Nothing is in it, so its checksum says nothing of the picture.
             parts.append(_END)
@@ -64,56 +61,57 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
                 f"The PNG image has over {_MOST_PROFILES} colour profiles; save it anew without metadata."
             )
         if is_critical and not checked:
-            parts.append(content[place : end - 4] + zlib.crc32(content[place + 4 : end - 4]).to_bytes(4))
-        elif is_critical or is_profile or _may_be_kept(content, place, end):
-            checksum = zlib.crc32(memoryview(content)[place + 4 : end - 4])
+            parts.append(content[offset : end - 4] + zlib.crc32(content[offset + 4 : end - 4]).to_bytes(4))
+        elif is_critical or is_profile or _may_be_kept(content, offset, end):
+            checksum = zlib.crc32(memoryview(content)[offset + 4 : end - 4])
             is_sound = checksum == int.from_bytes(content[end - 4 : end])
             if is_critical and not is_sound:
                 raise ImageError(f"The PNG image is damaged: its {kind.decode()} chunk has a wrong checksum.")
             if is_sound and not is_profile:
-                parts.append(content[place:end])
+                parts.append(content[offset:end])
             elif is_sound and profile is None:
-                profile = _inflate_profile(content[place + 8 : end - 4])
+                profile = _inflate_profile(content[offset + 8 : end - 4])
         elif kind[:1].isupper():
-            parts.append(content[place:end])
-        place = end
+            parts.append(content[offset:end])
+        offset = end
     if kind != b"IEND":
         # The decoder decides whether the picture ahead of a cut ancillary chunk is whole.
-        is_ancillary = content[place + 4 : place + 5].islower() or place + 8 > len(content)
-        parts.append(_END if is_ancillary and b"IDAT" in kinds and b"acTL" not in kinds else content[place:])
+        is_ancillary = content[offset + 4 : offset + 5].islower() or offset + 8 > len(content)
+        parts.append(_END if is_ancillary and b"IDAT" in kinds and b"acTL" not in kinds else content[offset:])
     whole = sum(map(len, parts)) == len(content) and content.endswith(_END)
     return content if whole else b"".join(parts), profile
 
 
 def png_chunks(content: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Walk over the chunks up to the end of the image: kind, first byte, and the byte behind its checksum.
+    """Walk over the chunks up to the end of the image: kind, and the offsets of its beginning and end.
 
-    The last one may end behind the file.
+    The last one may end beyond the file.
 
     Raises:
         ImageTooLargeError: They are more than any program writes.
     """
-    place = SIGNATURE_BYTES
+    offset = SIGNATURE_BYTES
     for _ in range(_MOST_CHUNKS):
-        if place + 8 > len(content):
+        if offset + 8 > len(content):
             return
-        kind, end = content[place + 4 : place + 8], place + 12 + int.from_bytes(content[place : place + 4])
-        yield kind, place, end
+        kind = content[offset + 4 : offset + 8]
+        end = offset + 12 + int.from_bytes(content[offset : offset + 4])
+        yield kind, offset, end
         if kind == b"IEND":
             return
-        place = end
+        offset = end
     raise ImageTooLargeError(
         f"The PNG image has over {_MOST_CHUNKS:,} chunks; save it anew without metadata."
     )
 
 
-def _may_be_kept(content: bytes, place: int, end: int) -> bool:
-    kind, size = content[place + 4 : place + 8], end - place - 12
+def _may_be_kept(content: bytes, offset: int, end: int) -> bool:
+    kind, size = content[offset + 4 : offset + 8], end - offset - 12
     if kind == b"tRNS":
         return _LEAST_CLEAR_BYTES.get(int.from_bytes(content[25:26]), 0) <= size <= 256
     if kind in _ANIMATION_BYTES:
         return size == _ANIMATION_BYTES[kind]
-    is_oriented = kind == b"eXIf" or content.startswith(_XMP, place + 4)
+    is_oriented = kind == b"eXIf" or content.startswith(_XMP, offset + 4)
     return kind == b"fdAT" or (is_oriented and size <= _MOST_METADATA_BYTES)
 
 
@@ -131,11 +129,7 @@ def _inflate_profile(chunk: bytes) -> bytes | None:
 def read_deep_png(content: bytes) -> DeepImage | None:
     """Read the first picture of a cleaned PNG file with 16 bits a sample, of which Pillow would keep 8.
 
-    Returns:
-        The image; None where samples have fewer bits.
-
-    Raises:
-        Exception: As libpng raises it for damaged files.
+    None: samples have fewer bits. Damaged files raise what libpng makes of them.
     """
     if content[24:25] != _DEEP:
         return None
@@ -150,7 +144,7 @@ def read_deep_png(content: bytes) -> DeepImage | None:
         width,
         height,
         colours,
-        lambda: bands_of(samples),
+        lambda: split_bands(samples),
         opaque=_OPACITY if samples.shape[2] > colours else None,
         full=None if colours == 1 else float(_OPACITY),
     )

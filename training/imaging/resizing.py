@@ -42,20 +42,23 @@ def to_square(image: "Image.Image", square: Square) -> "Image.Image":
 
     rgb = image if image.mode == "RGB" else image.convert("RGB")
     size, resampling = square.size, Image.Resampling[square.filter.upper()]
-    match square.resize:
-        case "crop":
-            side = min(rgb.size) * size / (square.resize_to or size)
-            left, top = (rgb.width - side) / 2, (rgb.height - side) / 2
-            return rgb.resize((size, size), resampling, box=(left, top, left + side, top + side))
-        case "shortest_edge":
-            return _shortest_edge(rgb, square, resampling)
-        case "squash":
-            return rgb.resize((size, size), resampling)
-        case "pad":
-            width, height = _fitted(rgb.size, size)
-            padded = Image.new("RGB", (size, size))
-            padded.paste(rgb.resize((width, height), resampling), ((size - width) // 2, (size - height) // 2))
-            return padded
+    if square.resize == "squash":
+        return rgb.resize((size, size), resampling)
+    if square.resize == "crop":
+        side = min(rgb.size) * size / (square.resize_to or size)
+        left, top = (rgb.width - side) / 2, (rgb.height - side) / 2
+        return rgb.resize((size, size), resampling, box=(left, top, left + side, top + side))
+    (width, height), (left, top) = _whole_pixels(rgb.size, square)
+    if square.resize == "pad":
+        padded = Image.new("RGB", (size, size))
+        padded.paste(rgb.resize((width, height), resampling), (-left, -top))
+        return padded
+    right, bottom = left + size, top + size
+    if width * height <= _MOST_RESIZED * size**2:
+        return rgb.resize((width, height), resampling).crop((left, top, right, bottom))
+    # All of a long strip would not fit into memory.
+    across, down = rgb.width / width, rgb.height / height
+    return rgb.resize((size, size), resampling, (left * across, top * down, right * across, bottom * down))
 
 
 def shown(picture: tuple[int, int], square: Square) -> tuple[float, float, float, float]:
@@ -64,54 +67,25 @@ def shown(picture: tuple[int, int], square: Square) -> tuple[float, float, float
     Returns:
         Left, top, width and height in fractions of the picture; beyond it where it is padded.
     """
-    match square.resize:
-        case "squash":
-            return 0.0, 0.0, 1.0, 1.0
-        case "crop":
-            side = min(picture) * square.size / (square.resize_to or square.size)
-            kept = [side / length for length in picture]
-            return (1 - kept[0]) / 2, (1 - kept[1]) / 2, kept[0], kept[1]
-        case "shortest_edge":
-            resized = _edges(picture, square)
-            begins = _begins(resized, square)
-        case "pad":
-            resized = _fitted(picture, square.size)
-            begins = -((square.size - resized[0]) // 2), -((square.size - resized[1]) // 2)
-    return (
-        begins[0] / resized[0],
-        begins[1] / resized[1],
-        square.size / resized[0],
-        square.size / resized[1],
-    )
+    if square.resize == "squash":
+        return 0.0, 0.0, 1.0, 1.0
+    if square.resize == "crop":
+        side = min(picture) * square.size / (square.resize_to or square.size)
+        across, down = (side / length for length in picture)
+        return (1 - across) / 2, (1 - down) / 2, across, down
+    (width, height), (left, top) = _whole_pixels(picture, square)
+    return left / width, top / height, square.size / width, square.size / height
 
 
-def _shortest_edge(image: "Image.Image", square: Square, resampling: "Image.Resampling") -> "Image.Image":
-    """The centre of the resized image, both in whole pixels."""
-    size = square.size
-    width, height = _edges(image.size, square)
-    left, top = _begins((width, height), square)
-    right, bottom = left + size, top + size
-    if width * height <= _MOST_RESIZED * size**2:
-        return image.resize((width, height), resampling).crop((left, top, right, bottom))
-    # A long strip as a whole would not fit the memory.
-    across, down = image.width / width, image.height / height
-    return image.resize((size, size), resampling, (left * across, top * down, right * across, bottom * down))
-
-
-def _edges(picture: tuple[int, int], square: Square) -> tuple[int, int]:
-    """Width and height of a picture whose short side is resized."""
-    kept, short = square.resize_to or square.size, min(picture)
-    return kept * picture[0] // short, kept * picture[1] // short
-
-
-def _begins(resized: tuple[int, int], square: Square) -> tuple[int, int]:
-    """Left and top of the centre of a resized picture."""
+def _whole_pixels(picture: tuple[int, int], square: Square) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the size of a picture before it is cropped or padded, and where the square begins."""
+    size, (width, height) = square.size, picture
+    if square.resize == "pad":
+        scale = size / max(picture)
+        resized = max(1, round(width * scale)), max(1, round(height * scale))
+        return resized, (-((size - resized[0]) // 2), -((size - resized[1]) // 2))
+    kept, short = square.resize_to or size, min(picture)
+    resized = kept * width // short, kept * height // short
     # round() of a half is the even number.
     begin = round if square.rounding == "even" else math.floor
-    return begin((resized[0] - square.size) / 2), begin((resized[1] - square.size) / 2)
-
-
-def _fitted(picture: tuple[int, int], size: int) -> tuple[int, int]:
-    """Width and height of a picture whose long side is resized."""
-    scale = size / max(picture)
-    return max(1, round(picture[0] * scale)), max(1, round(picture[1] * scale))
+    return resized, (begin((resized[0] - size) / 2), begin((resized[1] - size) / 2))

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 from PIL import ImagePalette
+from PIL.ExifTags import Base as Tag
 from PIL.TiffImagePlugin import COMPRESSION_INFO, ImageFileDirectory_v2, TiffImageFile
 
 from training.common.errors import ImageError, ImageTooLargeError
@@ -18,14 +19,9 @@ from training.imaging.depth import DeepImage, Samples, band_rows
 from training.imaging.formats import megapixels
 from training.imaging.window import Window
 
-WIDTH, HEIGHT, ORIENTATION, PROFILE = 256, 257, 274, 34_675
-_BITS, _COMPRESSION, _PHOTOMETRIC, _SAMPLES, _PLANAR, _COLOUR_MAP = 258, 259, 262, 277, 284, 320
-_TILE_WIDTH, _TILE_HEIGHT = 322, 323
-_EXTRA_SAMPLES, _SAMPLE_FORMAT, _SMALLEST, _LARGEST = 338, 339, 340, 341
-
 _COLOURS: Final = {0: 1, 1: 1, 2: 3, 5: 4}
 _WHITE_IS_ZERO: Final = 0
-_SUBFILE_TYPE, _REDUCED = 254, 1
+_REDUCED: Final = 1
 _MOST_THUMBNAILS: Final = 16
 _INKS: Final = 4
 # None, LZW, Deflate (two numbers), PackBits, LZMA, Zstandard.
@@ -73,18 +69,13 @@ def read_tags(content: bytes, page: int = 0) -> ImageFileDirectory_v2:
 def first_page(content: bytes, pages: int) -> int:
     """Return the first page that is no thumbnail of another one; 0 where all are."""
     for page in range(min(pages, _MOST_THUMBNAILS)):
-        if not number(read_tags(content, page), _SUBFILE_TYPE, 0) & _REDUCED:
+        if not number(read_tags(content, page), Tag.NewSubfileType, 0) & _REDUCED:
             return page
     return 0
 
 
 def open_page(content: bytes, page: int, tags: ImageFileDirectory_v2) -> TiffImageFile:
-    """Open a page that Pillow reads.
-
-    Args:
-        content: The file.
-        page: Number of the page from 0.
-        tags: Of the page.
+    """Open a page that Pillow reads, by its number from 0 and its tags.
 
     Raises:
         ImageError: It is one of a big-endian BigTIFF, whose directory Pillow does not find, or of a
@@ -96,7 +87,7 @@ def open_page(content: bytes, page: int, tags: ImageFileDirectory_v2) -> TiffIma
             "The TIFF image is a big-endian BigTIFF in colours or a compression that cannot be read; "
             "save it as a TIFF or a PNG."
         )
-    compression = number(tags, _COMPRESSION, 1)
+    compression = number(tags, Tag.Compression, 1)
     if compression in _NAMES or compression not in COMPRESSION_INFO:
         name = _NAMES.get(compression, f"number {compression}")
         raise ImageError(
@@ -108,12 +99,13 @@ def open_page(content: bytes, page: int, tags: ImageFileDirectory_v2) -> TiffIma
     except SyntaxError as error:
         if _UNKNOWN_LAYOUT not in str(error):
             raise
-        bits = " + ".join(map(str, _listed(tags, _BITS, 1)))
+        bits = " + ".join(map(str, _listed(tags, Tag.BitsPerSample, 1)))
         raise ImageError(
             f"The TIFF image has pixels of {bits} bits of the photometric interpretation "
-            f"{number(tags, _PHOTOMETRIC, 0)}, which cannot be read; save it in grey or RGB of 8 or 16 bits."
+            f"{number(tags, Tag.PhotometricInterpretation, 0)}, which cannot be read; "
+            "save it in grey or RGB of 8 or 16 bits."
         ) from error
-    colours = _listed(tags, _COLOUR_MAP, 0)
+    colours = _listed(tags, Tag.ColorMap, 0)
     if image.mode == "P" and max(colours) < 256:
         # Some programs write colours of 8 bits where 16 belong, as libtiff also takes them.
         image.palette = ImagePalette.raw("RGB;L", bytes(colours))
@@ -140,12 +132,8 @@ def number(tags: ImageFileDirectory_v2, tag: int, otherwise: int) -> int:
 
 
 def check_tiles(tags: ImageFileDirectory_v2, most_pixels: int) -> None:
-    """Refuse tiles whose buffer may be far larger than the image that they cover.
-
-    Raises:
-        ImageTooLargeError: A tile has more pixels than an image may have.
-    """
-    width, height = number(tags, _TILE_WIDTH, 1), number(tags, _TILE_HEIGHT, 1)
+    """Raise an ImageTooLargeError for tiles of more pixels than an image may have."""
+    width, height = number(tags, Tag.TileWidth, 1), number(tags, Tag.TileLength, 1)
     if width * height > most_pixels:
         raise ImageTooLargeError(
             f"The TIFF image has tiles of {width} x {height} pixels; the limit is {megapixels(most_pixels)}."
@@ -157,12 +145,6 @@ def read_deep_tiff(
 ) -> DeepImage | None:
     """Read a page whose samples Pillow would cut or refuse.
 
-    Args:
-        content: The file.
-        page: Number of the page from 0.
-        tags: Of the page, of a size that is within the limits.
-        most_pixels: Limit of pixels of an image.
-
     Returns:
         The image; None where Pillow itself keeps all bits, or nobody reads them.
 
@@ -170,19 +152,20 @@ def read_deep_tiff(
         ImageTooLargeError: Its samples take more bytes than those of an image of so many pixels may.
         Exception: As libtiff raises it for damaged files.
     """
-    photometric, count = number(tags, _PHOTOMETRIC, 0), number(tags, _SAMPLES, 1)
-    bits, kind = _same(tags, _BITS), _KINDS.get(_same(tags, _SAMPLE_FORMAT))
+    photometric = number(tags, Tag.PhotometricInterpretation, 0)
+    count = number(tags, Tag.SamplesPerPixel, 1)
+    bits, kind = _same(tags, Tag.BitsPerSample), _KINDS.get(_same(tags, Tag.SampleFormat))
     colours = _COLOURS.get(photometric)
     if (
         colours is None
         or kind is None
         or not colours <= count <= _MOST_SAMPLES
         or bits not in _DEPTHS[kind]
-        or number(tags, _COMPRESSION, 1) not in _COMPRESSIONS
+        or number(tags, Tag.Compression, 1) not in _COMPRESSIONS
         or (_is_known(photometric, count, bits, kind) and not _is_big_endian_big(content))
     ):
         return None
-    width, height = number(tags, WIDTH, 0), number(tags, HEIGHT, 0)
+    width, height = number(tags, Tag.ImageWidth, 0), number(tags, Tag.ImageLength, 0)
     # Those of up to 8 bits take a byte, others a power of two.
     cell = 1 if bits <= 8 else 2 if bits <= 16 else bits // 8
     if count * cell * width * height > _MOST_BYTES_A_PIXEL * most_pixels:
@@ -194,20 +177,20 @@ def read_deep_tiff(
         # The decoder would make 8 bits in RGB of inks; as grey they stay what they are.
         order, length = "<" if content[:2] == b"II" else ">", "Q" if _is_big(content) else "I"
         for number_type, value in _WHOLE_NUMBERS.items():
-            entry = f"{order}HH{length}{value}"
-            inks, grey = (struct.pack(entry, _PHOTOMETRIC, number_type, 1, code) for code in (5, 1))
+            start = struct.pack(f"{order}HH{length}", Tag.PhotometricInterpretation, number_type, 1)
+            inks, grey = (start + struct.pack(order + value, code) for code in (5, 1))
             content = content.replace(inks, grey)
     # The package takes longer to load than most images to decode.
     from imagecodecs import tiff_decode
 
-    separate = count > 1 and number(tags, _PLANAR, 1) == _SEPARATE
+    separate = count > 1 and number(tags, Tag.PlanarConfiguration, 1) == _SEPARATE
     shape = (count, height, width) if separate else (height, width, count) if count > 1 else (height, width)
     # The decoder refuses a page that is another one for it than by its tags here.
     # What damage leaves unwritten is black, not earlier content of the memory.
     cells: Samples = np.zeros(shape, bool if bits == 1 else f"{kind}{cell}")
     tiff_decode(content, page, out=cells)
     cells = np.moveaxis(cells, 0, -1) if separate else cells.reshape(height, width, count)
-    extra = next(iter(_listed(tags, _EXTRA_SAMPLES, 0)), 0) if colours != _INKS and count > colours else 0
+    extra = next(iter(_listed(tags, Tag.ExtraSamples, 0)), 0) if colours != _INKS and count > colours else 0
     opaque = _largest(kind, bits) if extra in (_PREMULTIPLIED, _OPACITY) else None
     kept = colours + (opaque is not None)
     signed_byte = kind == "i" and bits == 8
@@ -261,8 +244,10 @@ def _largest(kind: str, bits: int) -> float:
 
 def _stated(tags: ImageFileDirectory_v2) -> Window | None:
     """Return the range of values that the file gives for display."""
-    ends = [next(iter(_listed(tags, tag, 0)), None) for tag in (_SMALLEST, _LARGEST) if tag in tags]
-    low, high = ends if len(ends) == 2 else (None, None)
+    low, high = (
+        next(iter(_listed(tags, tag, 0)), None) if tag in tags else None
+        for tag in (Tag.SMinSampleValue, Tag.SMaxSampleValue)
+    )
     if not isinstance(low, int | float) or not isinstance(high, int | float):
         return None
     width = float(high) - float(low)

@@ -18,10 +18,6 @@ _GREY_LEVELS: Final = 256
 class Window:
     """A range of stored values that is spread over all grey levels; values beyond it are clipped.
 
-    Attributes:
-        centre: Stored value that becomes middle grey.
-        width: Distance of the values that become black and white, in stored values.
-
     Raises:
         ValueError: A number is not finite, or the width is not positive.
     """
@@ -45,12 +41,9 @@ class Window:
 
 
 def find_range(sample: NDArray[np.generic]) -> tuple[float, float]:
-    """Return the values that become black and white: the percentiles 0.5 and 99.5.
+    """Return the values that become black and white: the percentiles 0.5 and 99.5 of finite values.
 
     Few different values are all kept.
-
-    Args:
-        sample: Finite values, without those of artefacts.
     """
     if not sample.size:
         return 0.0, 0.0
@@ -64,11 +57,8 @@ def find_range(sample: NDArray[np.generic]) -> tuple[float, float]:
 def seen_with_data(pixels: NDArray[np.generic], seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Leave out pixels of a value that means no data, such as -9999 or the largest negative float.
 
-    Next to it, all others would share one grey level. Only samples of more than 16 bits have such values.
-
-    Args:
-        pixels: Samples (H, W, C).
-        seen: Pixels that count (H, W).
+    Next to it, all others would share one grey level. Only samples (H, W, C) of more than 16 bits have such
+    values.
     """
     if pixels.dtype.itemsize <= _SHORT_BYTES and pixels.dtype.kind != "f":
         return seen

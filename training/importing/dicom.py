@@ -49,7 +49,6 @@ from training.imaging.formats import SIGNATURE_BYTES, is_dicom
 from training.imaging.images import ImageLimits
 from training.imaging.processes.pool import (
     Answer,
-    DecoderLimits,
     DecodingPool,
     DecodingTimeoutError,
     PoolLimits,
@@ -399,7 +398,7 @@ def examine_all(files: Sequence[SourceFile], source: Source) -> Generator[Examin
     """
     count = max(1, min(len(os.sched_getaffinity(0)), len(files)))
     memory = MEMORY_BYTES * max(1, -(-source.limits.max_pixels // ImageLimits.max_pixels))
-    limits = PoolLimits(__name__, count, _WAITING * count, _DEADLINE_S, DecoderLimits(memory, _CPU_S))
+    limits = PoolLimits(__name__, count, _WAITING * count, _DEADLINE_S, memory, _CPU_S)
     looked_at = source.take_quarantined
     header = {
         "task": "examine",

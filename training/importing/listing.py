@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from PIL.ExifTags import Base as Tag
+
 from training.common.errors import DataError, ImageError
 from training.common.host import decoding_threads
 from training.common.manifest import write_manifest
@@ -24,7 +26,7 @@ from training.imaging.images import ImageLimits
 from training.imaging.jpeg import END_OF_IMAGE, EOI, segments
 from training.imaging.processes.file_decoder import FileDecoder
 from training.imaging.resizing import Square
-from training.imaging.tiff import HEIGHT, WIDTH, first_page, number, read_tags
+from training.imaging.tiff import first_page, number, read_tags
 from training.importing.report import Contents, Doubt, Examples, ImportReport, Tally, name_reasons
 from training.importing.splits import ReplacedManifest, settle
 
@@ -347,5 +349,5 @@ def _has_larger_page(file: BinaryIO) -> bool:
         taken = first_page(content, _MOST_PAGES)
         for page in range(_MOST_PAGES):
             tags = read_tags(content, page)
-            areas.append(number(tags, WIDTH, 0) * number(tags, HEIGHT, 0))
+            areas.append(number(tags, Tag.ImageWidth, 0) * number(tags, Tag.ImageLength, 0))
     return bool(areas) and areas[min(taken, len(areas) - 1)] < max(areas)

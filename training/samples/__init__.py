@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 from PIL import Image
 
 from training.common.atomic import atomic_folder
@@ -13,13 +14,20 @@ from training.common.errors import DataError
 from training.common.manifest import write_manifest
 from training.common.progress import ProgressBar, progress_bar
 from training.common.record import Record, Split
-from training.samples.radiographs.samples import ABOUT as ABOUT_RADIOGRAPHS
-from training.samples.radiographs.samples import draw_radiographs
-from training.samples.scenes.samples import ABOUT as ABOUT_SCENES
-from training.samples.scenes.samples import draw_scenes
-from training.samples.scenes.sounds import add_scene_sounds
+from training.samples.film_drawing import draw_radiograph
+from training.samples.radiographs import ABOUT as ABOUT_RADIOGRAPHS
+from training.samples.radiographs import describe_film, draw_film, draw_patient
+from training.samples.scene_drawing import draw_scene
+from training.samples.scenes import ABOUT as ABOUT_SCENES
+from training.samples.scenes import describe_scene, draw_scene_factors
+from training.samples.sounds import add_scene_sounds
 
+# A group of images that share a split, a record, and its image.
+_Item = tuple[int, Record, Image.Image]
 _QUALITY: Final = 92
+# Of random numbers.
+_RADIOGRAPHS, _SCENES = 1, 2
+_FILMS_PER_PATIENT: Final = (0.6, 0.28, 0.12)
 # Of ten groups, seven train, one val, two test.
 _SPLITS: Final[tuple[Split, ...]] = (
     *("train", "train", "val", "train", "test"),
@@ -43,7 +51,7 @@ def write_sample_data(
         dicom: Write the radiographs as DICOM files as well, into `out`/dicom.
 
     Raises:
-        DataError: `out` holds something already, or cannot be written, or a number is out of range.
+        DataError: `out` is not empty, or cannot be written, or a number is out of range.
     """
     if images < 1 or not 32 <= size <= 2048 or seed < 0:
         raise DataError(
@@ -52,11 +60,11 @@ def write_sample_data(
     try:
         with atomic_folder(out) as folder, progress_bar("Drawing sample images", 2 * images) as progress:
             radiographs, scenes = folder / "radiographs", folder / "scenes"
-            _write(radiographs, islice(draw_radiographs(seed, size), images), ABOUT_RADIOGRAPHS, progress)
-            _write(scenes, islice(draw_scenes(seed, size), images), ABOUT_SCENES, progress)
+            _write(radiographs, islice(_draw_radiographs(seed, size), images), ABOUT_RADIOGRAPHS, progress)
+            _write(scenes, islice(_draw_scenes(seed, size), images), ABOUT_SCENES, progress)
             if dicom:
                 # An installation of photographs loads no code for DICOM.
-                from training.samples.radiographs.dicom_files import write_dicom_files
+                from training.samples.dicom_files import write_dicom_files
 
                 write_dicom_files(radiographs, folder / "dicom", seed=seed)
             if audio:
@@ -68,9 +76,26 @@ def write_sample_data(
         raise DataError(f"The sample data cannot be written to {out}: {error.strerror or error}.") from error
 
 
-def _write(
-    folder: Path, items: Iterator[tuple[int, Record, Image.Image]], about: str, progress: ProgressBar
-) -> None:
+def _draw_radiographs(seed: int, size: int) -> Iterator[_Item]:
+    number = 0
+    for patient_number in count():
+        draw = np.random.default_rng([seed, _RADIOGRAPHS, 0, patient_number])
+        patient = draw_patient(draw, patient_number)
+        for _ in range(draw.choice((1, 2, 3), p=_FILMS_PER_PATIENT)):
+            film, rng = draw_film(draw, patient), np.random.default_rng([seed, _RADIOGRAPHS, 1, number])
+            record = describe_film(film, f"cxr{number:05d}", rng)
+            yield patient_number, record, draw_radiograph(film, rng, size)
+            number += 1
+
+
+def _draw_scenes(seed: int, size: int) -> Iterator[_Item]:
+    for number in count():
+        rng = np.random.default_rng([seed, _SCENES, number])
+        scene = draw_scene_factors(rng, np.random.default_rng([seed, _SCENES, number, 1]))
+        yield number, describe_scene(scene, f"scene{number:05d}", rng), draw_scene(scene, rng, size)
+
+
+def _write(folder: Path, items: Iterator[_Item], about: str, progress: ProgressBar) -> None:
     """Save images as JPEG files, their records, with a split for each numbered group, and a README."""
     (folder / "images").mkdir(parents=True)
 

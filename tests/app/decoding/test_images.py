@@ -114,7 +114,7 @@ def test_an_upload_has_the_size_that_it_is_shown_at(decoders: ImageDecoders) -> 
 
 
 def test_a_large_jpeg_is_decoded_at_the_scale_that_its_encoder_takes(decoders: ImageDecoders) -> None:
-    content = encoded(noise("RGB", 801, 600), "JPEG")
+    content = encoded(noise(801, 600).convert("RGB"), "JPEG")
     scaled = CONFIG.model_copy(update={"scaled_decoding": True})
     whole = asyncio.run(decoders.decode_upload(content, CONFIG))
     upload = asyncio.run(decoders.decode_upload(content, scaled))
@@ -199,9 +199,8 @@ _PARENT = """
 import time
 from app.decoding.images import WORKER
 from training.imaging.processes.pool import DecodingPool, PoolLimits
-from training.imaging.processes.pool import DecoderLimits
 
-pool = DecodingPool(PoolLimits(WORKER, 2, 4, 60.0, DecoderLimits(1 << 29)))
+pool = DecodingPool(PoolLimits(WORKER, 2, 4, 60.0, 1 << 29))
 while len(pool.pids) < 2:
     time.sleep(0.01)
 print(*pool.pids, flush=True)
@@ -420,7 +419,7 @@ def test_a_query_that_decodes_for_too_long_is_given_up(home: Indexed) -> None:
 def test_a_large_jpeg_is_found_by_itself_where_files_are_decoded_at_a_scale(
     home: Indexed, tmp_path: Path
 ) -> None:
-    content = encoded(noise("RGB", 640, 480), "JPEG")
+    content = encoded(noise(640, 480).convert("RGB"), "JPEG")
     folder = home.manifest.folder
     (folder / "images" / "large.jpg").write_bytes(content)
     write_manifest(folder, [Record("large", "images/large.jpg", "test")])

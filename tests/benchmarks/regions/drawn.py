@@ -37,8 +37,8 @@ from training.models.encoder import Encoder, load_encoder
 from training.models.image_input import Box, RegionGrid
 from training.recipes.load import load_recipe
 from training.samples import write_sample_data
-from training.samples.radiographs.drawing import draw_radiograph, find_places
-from training.samples.radiographs.factors import Film, draw_film, draw_patient
+from training.samples.film_drawing import draw_radiograph, find_boxes
+from training.samples.radiographs import Film, draw_film, draw_patient
 from training.trainer.run import train
 
 _SIZE: Final = 256
@@ -107,8 +107,8 @@ def _films() -> Iterator[Drawn]:
         if film.view == "LATERAL":
             continue
         image = draw_radiograph(film, np.random.default_rng(seed), _SIZE)
-        places = find_places(film, np.random.default_rng(seed), _SIZE)
-        boxes = {name: Box(at.x, at.y, at.width, at.height) for name, at in places.items()}
+        found = find_boxes(film, np.random.default_rng(seed), _SIZE)
+        boxes = {name: Box(*box) for name, box in found.items()}
         yield Drawn(film, image, boxes)
 
 

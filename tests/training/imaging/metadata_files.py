@@ -1,6 +1,5 @@
 """Image files full of metadata: every text in them has the word `secret` in it."""
 
-import io
 import struct
 import zlib
 from collections.abc import Callable
@@ -10,6 +9,7 @@ import numpy as np
 from PIL import Image, ImageCms, TiffImagePlugin
 from PIL.PngImagePlugin import PngInfo
 
+from tests.image_files import encoded
 from tests.index.pictures import smooth_picture
 
 SECRET: Final = b"secret"
@@ -41,14 +41,8 @@ def deep_grey() -> Image.Image:
     return Image.fromarray(values)
 
 
-def _saved(image: Image.Image, form: str, **settings: object) -> bytes:
-    content = io.BytesIO()
-    image.save(content, form, **settings)
-    return content.getvalue()
-
-
 def jpeg(*, progressive: bool = False, mode: str = "RGB") -> bytes:
-    content = _saved(
+    content = encoded(
         colours().convert(mode),
         "JPEG",
         exif=exif(),
@@ -72,9 +66,9 @@ def png(image: Image.Image | None = None, *, raw: bool = False) -> bytes:
     if raw:
         digits = exif().hex()
         texts.add_text("Raw profile type exif", f"\nexif\n{len(digits) // 2:8}\n{digits}\n", zip=True)
-        content = _saved(image or colours(), "PNG", pnginfo=texts)
+        content = encoded(image or colours(), "PNG", pnginfo=texts)
     else:
-        content = _saved(image or colours(), "PNG", pnginfo=texts, exif=exif(), icc_profile=PROFILE)
+        content = encoded(image or colours(), "PNG", pnginfo=texts, exif=exif(), icc_profile=PROFILE)
     private = b"secret place"
     chunk = len(private).to_bytes(4) + b"prVt" + private + zlib.crc32(b"prVt" + private).to_bytes(4)
     return content[:-12] + chunk + content[-12:] + b"secret trailer"
@@ -82,7 +76,7 @@ def png(image: Image.Image | None = None, *, raw: bool = False) -> bytes:
 
 def webp(*, animated: bool = False, lossless: bool = True) -> bytes:
     more = {"save_all": True, "append_images": [colours().rotate(90)]} if animated else {}
-    content = _saved(colours(), "WEBP", lossless=lossless, exif=exif(), xmp=XMP, icc_profile=PROFILE, **more)
+    content = encoded(colours(), "WEBP", lossless=lossless, exif=exif(), xmp=XMP, icc_profile=PROFILE, **more)
     own = b"prVt" + (6).to_bytes(4, "little") + b"secret"
     body = content[8:] + own
     return b"RIFF" + len(body).to_bytes(4, "little") + body + b"secret trailer"
@@ -91,12 +85,12 @@ def webp(*, animated: bool = False, lossless: bool = True) -> bytes:
 def avif(*, animated: bool = False, orientation: int | None = 6) -> bytes:
     more = {"save_all": True, "append_images": [colours().rotate(90)]} if animated else {}
     data = {} if orientation is None else {"exif": exif(orientation)}
-    content = _saved(colours(), "AVIF", xmp=XMP, icc_profile=PROFILE, speed=10, **data, **more)
+    content = encoded(colours(), "AVIF", xmp=XMP, icc_profile=PROFILE, speed=10, **data, **more)
     return content + (18).to_bytes(4) + b"uuid" + b"secret tag"
 
 
 def gif() -> bytes:
-    content = _saved(
+    content = encoded(
         colours(), "GIF", save_all=True, append_images=[colours().rotate(180)], loop=3, comment=b"secret"
     )
     packet = b"!\xff\x0bXMP DataXMP" + b"\x06secret\0"
@@ -119,7 +113,8 @@ def tiff(image: Image.Image | None = None, *, orientation: int | None = 6, **set
         tags[_GPS_IFD] = {1: "N", 2: (48.0, 12.0, 30.0), 29: "secret day"}
         tags[_EXIF_IFD] = {0xA430: "secret", 0x927C: b"secret note of the maker"}
     return (
-        _saved(image or colours(), "TIFF", tiffinfo=tags, icc_profile=PROFILE, **settings) + b"secret trailer"
+        encoded(image or colours(), "TIFF", tiffinfo=tags, icc_profile=PROFILE, **settings)
+        + b"secret trailer"
     )
 
 

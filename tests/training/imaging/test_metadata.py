@@ -13,6 +13,7 @@ from PIL import Image, ImageOps, ImageSequence
 from index.writes.intake import stored_form
 from tests.dicom_colour_forms import COLOUR_FORMS, ColourForm
 from tests.dicom_grey_forms import GREY_FORMS, GreyForm
+from tests.image_files import encoded
 from tests.image_form import ImageForm
 from tests.image_formats import IMAGE_FORMS
 from tests.training.imaging.metadata_files import (
@@ -76,12 +77,13 @@ def test_every_form_of_file_shows_the_same_afterwards(form: ImageForm | GreyForm
 @pytest.mark.parametrize("orientation", [*range(1, 9), 9, 0])
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_pictures_stay_upright(form: str, orientation: int) -> None:
-    saved = io.BytesIO()
     if form == "TIFF":
-        saved.write(tiff(orientation=orientation))
+        content = tiff(orientation=orientation)
     else:
-        Image.linear_gradient("L").resize((40, 24)).convert("RGB").save(saved, form, exif=exif(orientation))
-    with Image.open(saved) as before, Image.open(io.BytesIO(strip_metadata(saved.getvalue()))) as after:
+        picture = Image.linear_gradient("L").resize((40, 24)).convert("RGB")
+        content = encoded(picture, form, exif=exif(orientation))
+    stripped = strip_metadata(content)
+    with Image.open(io.BytesIO(content)) as before, Image.open(io.BytesIO(stripped)) as after:
         turned = ImageOps.exif_transpose(before)
         assert np.array_equal(np.asarray(turned), np.asarray(ImageOps.exif_transpose(after)))
         assert turned.size == ((24, 40) if orientation in range(5, 9) else (40, 24))
@@ -89,16 +91,13 @@ def test_pictures_stay_upright(form: str, orientation: int) -> None:
 
 def test_a_plain_file_is_returned_as_it_is() -> None:
     for form in ("JPEG", "PNG", "WEBP", "GIF", "BMP"):
-        saved = io.BytesIO()
-        Image.new("RGB", (9, 7), "teal").save(saved, form)
-        assert strip_metadata(saved.getvalue()) == saved.getvalue(), form
+        content = encoded(Image.new("RGB", (9, 7), "teal"), form)
+        assert strip_metadata(content) == content, form
 
 
 @pytest.mark.parametrize("cut", [30, 12, 40])
 def test_a_png_that_was_cut_behind_its_pixels_is_read_as_before(cut: int) -> None:
-    saved = io.BytesIO()
-    Image.linear_gradient("L").save(saved, "PNG")
-    content = saved.getvalue()[:-12] + png()[-cut:]
+    content = encoded(Image.linear_gradient("L"), "PNG")[:-12] + png()[-cut:]
     stripped = decode_whole(strip_metadata(content))
     assert stripped.pixels.tobytes() == Image.linear_gradient("L").convert("RGB").tobytes()
 
@@ -106,10 +105,9 @@ def test_a_png_that_was_cut_behind_its_pixels_is_read_as_before(cut: int) -> Non
 def test_an_exif_block_in_several_segments_is_read_as_one() -> None:
     whole = exif(8)
     first, second = whole[:30], b"Exif\0\0" + whole[30:]
-    saved = io.BytesIO()
-    Image.new("RGB", (40, 24)).save(saved, "JPEG")
+    plain = encoded(Image.new("RGB", (40, 24)), "JPEG")
     marked = b"".join(b"\xff\xe1" + (len(part) + 2).to_bytes(2) + part for part in (first, second))
-    content = saved.getvalue()[:2] + marked + saved.getvalue()[2:]
+    content = plain[:2] + marked + plain[2:]
     assert decode_whole(content).pixels.size == (24, 40)
     assert decode_whole(strip_metadata(content)).pixels.size == (24, 40)
 

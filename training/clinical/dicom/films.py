@@ -163,7 +163,7 @@ def _write_grey_scale(film: Dataset, elements: Elements, layout: PixelAttributes
 def _write_table(film: Dataset, elements: Elements, descriptor: Tag, data: Tag) -> None:
     """Write a lookup table with its entries alone; one that is damaged is left to the decoder."""
     order = ">" if elements.walk.big else "<"
-    signed = descriptor in elements and elements.found[descriptor].representation == b"SS"
+    signed = descriptor in elements and elements.by_tag[descriptor].representation == b"SS"
     value = elements.value(descriptor)[:6]
     if len(value) < 6:
         return

@@ -43,12 +43,10 @@ class Codestream:
 
     Attributes:
         kind: "JPEG", "JPEG lossless", "JPEG-LS" or "JPEG 2000".
-        width: In pixels.
-        height: In pixels.
         components: Samples of a pixel.
         precision: Bits of a sample.
-        colours: How the stream says that it codes colours: "RGB", "YBR", or "" where it says nothing.
-        signed: Whether the stream says that its samples are signed; JPEG 2000 alone can.
+        colours: Stated coding of colours: "RGB", "YBR", or "" where the stream states none.
+        signed: Whether samples are stated to be signed; JPEG 2000 alone can.
     """
 
     kind: str
@@ -72,7 +70,7 @@ def read_codestream(frame: bytes) -> Codestream:
             return _read_j2k(frame)
         if frame.startswith(_JP2_START):
             raise ImageError(
-                "The DICOM image has a JP2 file in place of a JPEG 2000 codestream; save it uncompressed."
+                "The DICOM image has a JP2 file instead of a JPEG 2000 codestream; save it uncompressed."
             )
         if frame.startswith(START_OF_IMAGE):
             return _read_jpeg(frame)
@@ -118,17 +116,18 @@ def _read_j2k(frame: bytes) -> Codestream:
         )
     depth = frame[42]
     # Subsampled colours are read by no decoder of DICOM.
-    if any(frame[place + 1 : place + 3] != b"\1\1" for place in range(42, 42 + 3 * components, 3)):
+    if any(frame[offset + 1 : offset + 3] != b"\1\1" for offset in range(42, 42 + 3 * components, 3)):
         raise ImageError("The DICOM image has subsampled colours in JPEG 2000, which cannot be read.")
-    for place, _ in _j2k_segments(frame, 2):
-        if not frame.startswith(_J2K_CODING, place):
+    for offset, _ in _j2k_segments(frame, 2):
+        if not frame.startswith(_J2K_CODING, offset):
             continue
-        style, _, _, mixed, levels, *block = struct.unpack_from(">BBHBBBB", frame, place + 4)
+        style, _, _, mixed, levels, *block = struct.unpack_from(">BBHBBBB", frame, offset + 4)
         if levels > 32 or max(block) > 8:
             break
         # Code-blocks, and the precincts of each resolution of a tile, the smallest of which is named first.
         parts = width * height * components >> sum(block) + 4
-        for level, size in enumerate(reversed(frame[place + 14 : place + 15 + levels] if style & 1 else b"")):
+        precincts = frame[offset + 14 : offset + 15 + levels] if style & 1 else b""
+        for level, size in enumerate(reversed(precincts)):
             columns, rows = min(width, tile_width) >> level, min(height, tile_height) >> level
             parts += tiles * components * ((columns >> (size & 15)) + 1) * ((rows >> (size >> 4)) + 1)
         if parts > _MOST_PARTS:
@@ -141,21 +140,21 @@ def _read_j2k(frame: bytes) -> Codestream:
     raise ImageError("The DICOM image is damaged: its JPEG 2000 codestream has no coding style.")
 
 
-def _j2k_segments(frame: bytes, place: int) -> Iterator[tuple[int, int]]:
-    """Give first byte and end of the segments of a header, up to a tile, data, or the end of the codestream.
+def _j2k_segments(frame: bytes, offset: int) -> Iterator[tuple[int, int]]:
+    """Give the offsets of beginning and end of segments, up to a tile, data, or the end of the codestream.
 
     Raises:
         IndexError: One is cut.
     """
     for _ in range(_MOST_SEGMENTS):
-        if place >= len(frame) or frame[place : place + 2] in (_J2K_TILE, _J2K_DATA, END_OF_IMAGE):
+        if offset >= len(frame) or frame[offset : offset + 2] in (_J2K_TILE, _J2K_DATA, END_OF_IMAGE):
             return
-        (length,) = struct.unpack_from(">H", frame, place + 2)
-        end = place + 2 + length
+        (length,) = struct.unpack_from(">H", frame, offset + 2)
+        end = offset + 2 + length
         if length < 2 or end > len(frame):
             raise IndexError
-        yield place, end
-        place = end
+        yield offset, end
+        offset = end
     raise ImageError("The DICOM image has too many segments in its JPEG 2000 codestream.")
 
 
@@ -180,38 +179,38 @@ def strip_comments(frame: bytes) -> bytes:
 def _jpeg_parts(frame: bytes) -> Iterator[bytes]:
     """Give the parts of a frame that are kept (ITU-T T.81, annex B; T.87, annex C)."""
     yield START_OF_IMAGE
-    place, marker = 2, 0
+    offset, marker = 2, 0
     for marker, start, payload, end in segments(frame, jpeg_error):
-        if frame[place:start].strip(b"\xff"):
+        if frame[offset:start].strip(b"\xff"):
             raise jpeg_error("it has bytes between its segments")
         yield pack_picture(marker, payload)
-        place = end
-    if marker not in (EOI, DATA) or (marker == DATA and place < len(frame)):
+        offset = end
+    if marker not in (EOI, DATA) or (marker == DATA and offset < len(frame)):
         raise jpeg_error("it is cut")
 
 
 def _j2k_parts(frame: bytes) -> Iterator[bytes]:
     """Give the parts of a codestream that are kept (ITU-T T.800, annex A)."""
-    header, place = _j2k_header(frame, 2)
+    header, offset = _j2k_header(frame, 2)
     yield frame[:2] + header
-    while frame.startswith(_J2K_TILE, place):
-        tag, size, tile, length, number, count = _TILE.unpack_from(frame, place)
-        # Without a length, the last part goes on to the end of the codestream.
-        end = place + length if length else len(frame) - 2 * frame.endswith(END_OF_IMAGE)
-        header, data = _j2k_header(frame, place + _TILE.size)
+    while frame.startswith(_J2K_TILE, offset):
+        tag, size, tile, length, number, count = _TILE.unpack_from(frame, offset)
+        # Without a length, the last part continues to the end of the codestream.
+        end = offset + length if length else len(frame) - 2 * frame.endswith(END_OF_IMAGE)
+        header, data = _j2k_header(frame, offset + _TILE.size)
         if end > len(frame) or 0 < length < _TILE.size + 2 or not frame.startswith(_J2K_DATA, data):
             raise IndexError
         if length:
             length = _TILE.size + len(header) + end - data
         yield _TILE.pack(tag, size, tile, length, number, count) + header + frame[data:end]
-        place = end
-    if place < len(frame) and not frame.startswith(END_OF_IMAGE, place):
+        offset = end
+    if offset < len(frame) and not frame.startswith(END_OF_IMAGE, offset):
         raise IndexError
     yield END_OF_IMAGE
 
 
-def _j2k_header(frame: bytes, place: int) -> tuple[bytes, int]:
-    """Return the segments of a header without comments, and where it ends."""
-    parts = list(_j2k_segments(frame, place))
+def _j2k_header(frame: bytes, offset: int) -> tuple[bytes, int]:
+    """Return the segments of a header without comments, and the offset of its end."""
+    parts = list(_j2k_segments(frame, offset))
     kept = (frame[start:end] for start, end in parts if not frame.startswith(_J2K_COMMENT, start))
-    return b"".join(kept), parts[-1][1] if parts else place
+    return b"".join(kept), parts[-1][1] if parts else offset

@@ -32,7 +32,7 @@ _UNDEFINED: Final = 0xFFFF_FFFF
 _ITEM: Final = 0xFFFE_E000
 _ITEM_END: Final = 0xFFFE_E00D
 _SEQUENCE_END: Final = 0xFFFE_E0DD
-# Value representations with a length of four bytes behind two bytes that are not used.
+# Value representations with a length of four bytes after two bytes that are not used.
 _LONG: Final = frozenset(b"OB OD OF OL OV OW SQ SV UC UN UR UT UV".split())
 _NUMBERS: Final = {b"US": "H", b"SS": "h", b"UL": "I", b"SL": "i", b"FL": "f", b"FD": "d", b"UV": "Q"}
 _TEXTS: Final = frozenset({b"DS", b"IS"})
@@ -82,7 +82,7 @@ class Tag(IntEnum):
 
 
 PIXELS: Final = frozenset({Tag.FLOAT_PIXEL_DATA, Tag.DOUBLE_FLOAT_PIXEL_DATA, Tag.PIXEL_DATA})
-# A file that has these, with all that their sequences hold, has the same pixels as a whole one.
+# A file that has these, with all that their sequences contain, has the same pixels as a whole one.
 PIXEL_TAGS: Final = frozenset(Tag) - {Tag.LUT_DESCRIPTOR, Tag.LUT_DATA}
 
 
@@ -92,9 +92,9 @@ class Element:
 
     Attributes:
         representation: Value representation; empty where the file has none.
-        start: First byte of the value.
-        end: The byte after the value, or after the file where the value has no length of its own.
-        undefined: Whether the value has items up to a delimiter, in place of a length.
+        start: Offset of the value.
+        end: Offset after the value, or after the file where the value has no length of its own.
+        undefined: Whether the value has items up to a delimiter instead of a length.
     """
 
     representation: bytes
@@ -105,13 +105,7 @@ class Element:
 
 @dataclass(slots=True)
 class Walk:
-    """A walk over the elements of one file.
-
-    Attributes:
-        content: The data set, from the first element of the file on.
-        big: Whether numbers are big-endian.
-        left: Elements that may still be looked at.
-    """
+    """A walk over the elements of one file, with the number of elements that it may still look at."""
 
     content: bytes
     big: bool = False
@@ -130,8 +124,8 @@ class Walk:
         """Read the elements of a data set or an item from `start` to `end`, or to a delimiter.
 
         Args:
-            start: First byte.
-            end: The byte after it.
+            start: Offset of the first element.
+            end: Offset after the last.
             tags: Elements that are kept.
             implicit: Whether elements have no value representation.
             last: Tags of values that may go on to the end of the file, with which the walk ends.
@@ -141,108 +135,108 @@ class Walk:
             ImageTooLargeError: The file has more elements than any image.
             ImageError: The elements cannot be followed.
         """
-        found: dict[int, Element] = {}
-        place = start
-        while place + 8 <= end:
-            tag, element = self._element(place, implicit=implicit)
+        by_tag: dict[int, Element] = {}
+        offset = start
+        while offset + 8 <= end:
+            tag, element = self._element(offset, implicit=implicit)
             if tag == _ITEM_END or (group is not None and tag >> 16 != group):
                 break
             if tag in last:
-                found[tag] = replace(element, end=min(element.end, end))
+                by_tag[tag] = replace(element, end=min(element.end, end))
                 break
             if element.undefined:
                 # A sequence that a program did not know is implicit inside (PS3.5, section 6.2.2).
                 inside = implicit or element.representation == b"UN"
-                place = self._end(element.start, end, is_item=False, implicit=inside)
+                offset = self._end(element.start, end, is_item=False, implicit=inside)
             else:
-                place = element.end
-            if place > end:
-                raise ImageError(f"The DICOM file is damaged: {_name(tag)} ends behind what it is part of.")
+                offset = element.end
+            if offset > end:
+                raise ImageError(f"The DICOM file is damaged: {_name(tag)} ends beyond what it is part of.")
             if tag in tags:
-                found[tag] = replace(element, end=place)
-        return Elements(self, found, place, implicit)
+                by_tag[tag] = replace(element, end=offset)
+        return Elements(self, by_tag, offset, implicit)
 
     def items(self, element: Element, *, implicit: bool = False) -> Iterator[tuple[int, int]]:
-        """Yield first byte and end of the items of a sequence, or of the fragments of pixels.
+        """Yield the offsets of the beginning and end of items of a sequence, or of fragments of pixels.
 
         Raises:
             ImageError: They cannot be followed.
         """
-        place = element.start
-        while place + 8 <= element.end:
-            tag, length = self._item(place)
-            place += 8
+        offset = element.start
+        while offset + 8 <= element.end:
+            tag, length = self._item(offset)
+            offset += 8
             if tag == _SEQUENCE_END:
                 return
             if tag != _ITEM:
-                raise ImageError(f"The DICOM file is damaged: {_name(tag)} stands in place of an item.")
-            end = element.end if length == _UNDEFINED else place + length
+                raise ImageError(f"The DICOM file is damaged: {_name(tag)} is where an item belongs.")
+            end = element.end if length == _UNDEFINED else offset + length
             if end > element.end:
-                raise ImageError("The DICOM file is damaged: an item ends behind its sequence.")
-            yield place, end
-            # Items of functional groups may be long, and lie behind one that was read already.
-            place = self._end(place, end, is_item=True, implicit=implicit) if length == _UNDEFINED else end
+                raise ImageError("The DICOM file is damaged: an item ends beyond its sequence.")
+            yield offset, end
+            # Items of functional groups may be long, and follow one that was read already.
+            offset = self._end(offset, end, is_item=True, implicit=implicit) if length == _UNDEFINED else end
 
-    def _end(self, place: int, end: int, *, is_item: bool, implicit: bool) -> int:
+    def _end(self, offset: int, end: int, *, is_item: bool, implicit: bool) -> int:
         """Find the byte after the delimiter of a sequence or an item without a length, within `end`."""
         # For what is open: whether it is an item, and its elements are implicit.
         opened = [(is_item, implicit)]
         while opened:
-            if place + 8 > end:
+            if offset + 8 > end:
                 raise ImageError("The DICOM file is damaged: a sequence without a length has no end.")
             is_item, implicit = opened[-1]
             if is_item:
-                tag, element = self._element(place, implicit=implicit)
-                place, undefined = element.start if element.undefined else element.end, element.undefined
+                tag, element = self._element(offset, implicit=implicit)
+                offset, undefined = element.start if element.undefined else element.end, element.undefined
                 closes = tag == _ITEM_END
                 implicit = implicit or element.representation == b"UN"
             else:
-                tag, length = self._item(place)
+                tag, length = self._item(offset)
                 undefined = length == _UNDEFINED
                 closes = tag == _SEQUENCE_END
-                place += 8 if closes or undefined else 8 + length
+                offset += 8 if closes or undefined else 8 + length
                 if not closes and tag != _ITEM:
-                    raise ImageError(f"The DICOM file is damaged: {_name(tag)} stands in place of an item.")
+                    raise ImageError(f"The DICOM file is damaged: {_name(tag)} is where an item belongs.")
             if closes:
                 opened.pop()
             elif undefined:
                 opened.append((not is_item, implicit))
                 if len(opened) > 2 * _DEEPEST:
                     raise ImageTooLargeError(f"The DICOM file has over {_DEEPEST} sequences in each other.")
-        return place
+        return offset
 
-    def is_explicit(self, place: int) -> bool:
-        """Tell if the element at a place has a value representation."""
-        return _is_representation(self.content[place + 4 : place + 6])
+    def is_explicit(self, offset: int) -> bool:
+        """Tell if the element at an offset has a value representation."""
+        return _is_representation(self.content[offset + 4 : offset + 6])
 
-    def _element(self, place: int, *, implicit: bool) -> tuple[int, Element]:
+    def _element(self, offset: int, *, implicit: bool) -> tuple[int, Element]:
         """Read the tag, the representation and the length of an element."""
         self._count()
         content, order = self.content, ">" if self.big else "<"
-        if place + 8 > len(content):
+        if offset + 8 > len(content):
             raise ImageError("The DICOM file is damaged: it ends within an element.")
-        group, number = struct.unpack_from(order + "HH", content, place)
+        group, number = struct.unpack_from(order + "HH", content, offset)
         tag = group << 16 | number
-        representation = content[place + 4 : place + 6]
+        representation = content[offset + 4 : offset + 6]
         # Some programs write single elements without a representation.
         if implicit or group == 0xFFFE or not _is_representation(representation):
             representation = b""
-            (length,) = struct.unpack_from(order + "I", content, place + 4)
-            start = place + 8
+            (length,) = struct.unpack_from(order + "I", content, offset + 4)
+            start = offset + 8
         elif representation in _LONG:
-            if place + 12 > len(content):
+            if offset + 12 > len(content):
                 raise ImageError("The DICOM file is damaged: it ends within an element.")
-            (length,) = struct.unpack_from(order + "I", content, place + 8)
-            start = place + 12
+            (length,) = struct.unpack_from(order + "I", content, offset + 8)
+            start = offset + 12
         else:
-            (length,) = struct.unpack_from(order + "H", content, place + 6)
-            start = place + 8
+            (length,) = struct.unpack_from(order + "H", content, offset + 6)
+            start = offset + 8
         undefined = length == _UNDEFINED
         return tag, Element(representation, start, len(content) if undefined else start + length, undefined)
 
-    def _item(self, place: int) -> tuple[int, int]:
+    def _item(self, offset: int) -> tuple[int, int]:
         self._count()
-        group, number, length = struct.unpack_from(">HHI" if self.big else "<HHI", self.content, place)
+        group, number, length = struct.unpack_from(">HHI" if self.big else "<HHI", self.content, offset)
         return group << 16 | number, length
 
     def _count(self) -> None:
@@ -255,57 +249,53 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Elements of a data set or an item, by tag.
+    """Elements of a data set or an item by tag, and the offset after the last one.
 
-    Attributes:
-        walk: Walk over the file.
-        found: Those that were asked for.
-        end: The byte after the last one.
-        implicit: Whether elements have no value representation.
+    They are implicit if they have no value representation.
     """
 
     walk: Walk
-    found: dict[int, Element] = field(repr=False)
+    by_tag: dict[int, Element] = field(repr=False)
     end: int
     implicit: bool
 
     def __contains__(self, tag: int) -> bool:
         """Tell if an element is there and not empty."""
-        element = self.found.get(tag)
+        element = self.by_tag.get(tag)
         return element is not None and (element.undefined or element.end > element.start)
 
     def value(self, tag: int) -> bytes:
         """Return the bytes of a value; none where it is missing."""
-        element = self.found.get(tag)
+        element = self.by_tag.get(tag)
         return b"" if element is None else self.walk.content[element.start : element.end]
 
     def text(self, tag: int) -> str:
         """Return a value as text without what pads it."""
-        element = self.found.get(tag)
-        if element is None or element.end - element.start > _LONGEST_TEXT:
-            return ""
-        return self.value(tag).decode("latin-1").strip(" \0\t\r\n")
+        return self._short(tag).decode("latin-1").strip(" \0\t\r\n")
+
+    def _short(self, tag: int) -> bytes:
+        """Return a value that is no longer than those of attributes; nothing of a longer one."""
+        element = self.by_tag.get(tag)
+        return b"" if element is None or element.end - element.start > _LONGEST_TEXT else self.value(tag)
 
     def numbers(self, tag: int, form: str = "text") -> list[float]:
         """Return a value that has numbers; those that are none are left out.
 
         Args:
-            tag: Of the element.
-            form: What the dictionary says of the element, where the file has no representation: "text" or a
-                letter of `struct`.
+            tag: Tag of the element.
+            form: Type of an element without a representation: "text" or a letter of `struct`.
         """
-        element = self.found.get(tag)
-        if element is None or element.end - element.start > _LONGEST_TEXT:
+        value = self._short(tag)
+        if not value:
             return []
-        form = "text" if element.representation in _TEXTS else _NUMBERS.get(element.representation, form)
+        representation = self.by_tag[tag].representation
+        form = "text" if representation in _TEXTS else _NUMBERS.get(representation, form)
         if form == "text":
-            parts = map(_number, self.text(tag).split("\\"))
-            return [number for number in parts if isfinite(number)]
-        value = self.value(tag)
-        size = struct.calcsize(f"={form}")
-        order = ">" if self.walk.big else "<"
-        numbers = struct.unpack(f"{order}{len(value) // size}{form}", value[: len(value) // size * size])
-        return [number for number in numbers if isfinite(number)]
+            return [number for part in self.text(tag).split("\\") if isfinite(number := _number(part))]
+        form = f"{'>' if self.walk.big else '<'}{form}"
+        size = struct.calcsize(form)
+        numbers = struct.iter_unpack(form, value[: len(value) // size * size])
+        return [number for (number,) in numbers if isfinite(number)]
 
     def item(self, tag: int, tags: Collection[int], number: int = 0) -> "Elements | None":
         """Return one item of a sequence; None where there is none.
@@ -313,7 +303,7 @@ class Elements:
         Raises:
             ImageError: The items cannot be followed.
         """
-        element = self.found.get(tag)
+        element = self.by_tag.get(tag)
         if element is None:
             return None
         implicit = self.implicit or element.representation == b"UN"
@@ -335,7 +325,7 @@ def _number(text: str) -> float:
 
 def _name(tag: int) -> str:
     group = tag >> 16
-    # Letters in place of a group are a part of somebody's name.
+    # Letters instead of a group are a part of somebody's name.
     if all(0x20 <= byte < 0x7F for byte in divmod(group, 256)):
         return "an element"
     return f"({tag >> 16:04X},{tag & 0xFFFF:04X})"
@@ -343,23 +333,14 @@ def _name(tag: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DicomFile:
-    """A file whose elements were walked over.
-
-    Attributes:
-        elements: The elements that decide its pixels.
-        transfer_syntax: UID of the transfer syntax.
-    """
+    """The elements of a file that decide its pixels, and the UID of its transfer syntax."""
 
     elements: Elements
     transfer_syntax: str
 
 
 def open_file(content: bytes, max_bytes: int) -> DicomFile:
-    """Walk over the elements of a file.
-
-    Args:
-        content: The whole file.
-        max_bytes: Limit of what a deflated data set becomes.
+    """Walk over the elements of a file, whose data set may inflate to a number of bytes.
 
     Raises:
         ImageTooLargeError: It has more elements than an image, or inflates to more bytes than the limit.

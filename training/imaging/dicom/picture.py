@@ -44,12 +44,7 @@ MOST_WINDOWS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class DicomImage:
-    """An image in a DICOM file.
-
-    Attributes:
-        file: Whose elements were walked over.
-        attributes: Size, number of frames and layout of its samples.
-    """
+    """An image in a DICOM file."""
 
     file: DicomFile
     attributes: PixelAttributes
@@ -82,23 +77,18 @@ class DicomImage:
 
 
 def open_dicom(content: bytes, max_bytes: int, max_pixels: int) -> DicomImage:
-    """Read the header of a DICOM file.
-
-    Args:
-        content: The whole file.
-        max_bytes: Limit of what a deflated data set becomes.
-        max_pixels: Limit of rows times columns.
+    """Read the header of a DICOM file, up to a number of inflated bytes and of pixels of a frame.
 
     Raises:
         ImageTooLargeError: It has too many elements, bytes, pixels or frames.
         ImageError: It has no pixels, none that can be read, or is damaged.
     """
     file = open_file(content, max_bytes)
-    found = PIXELS & file.elements.found.keys()
-    if not found:
+    pixels = PIXELS & file.elements.by_tag.keys()
+    if not pixels:
         uid = file.elements.text(Tag.SOP_CLASS_UID)
         raise ImageError(f"The DICOM file has no pixels{f': it is {uid_name(uid)}' if uid else ''}.")
-    if Tag.PIXEL_DATA not in found:
+    if Tag.PIXEL_DATA not in pixels:
         raise ImageError(
             "The DICOM image has pixels of floating point, which cannot be read; save it as TIFF."
         )
@@ -197,10 +187,10 @@ class LookupTable:
 
     def __call__(self, values: NDArray[Any]) -> Values:
         """Look values up; NaN stays."""
-        places = np.nan_to_num(values - self.first).clip(0, len(self.entries) - 1)
-        found: Values = self.entries[np.rint(places).astype(np.int64)].astype(np.float64)
-        found[np.isnan(values)] = np.nan
-        return found
+        indices = np.nan_to_num(values - self.first).clip(0, len(self.entries) - 1)
+        levels: Values = self.entries[np.rint(indices).astype(np.int64)].astype(np.float64)
+        levels[np.isnan(values)] = np.nan
+        return levels
 
     @property
     def window(self) -> Window:
@@ -210,13 +200,7 @@ class LookupTable:
 
 
 def read_table(elements: Elements, descriptor: int, data: int, *, signed: bool) -> LookupTable:
-    """Read a lookup table.
-
-    Args:
-        elements: Elements with the table.
-        descriptor: Tag of its number of entries, first value and bits.
-        data: Tag of its entries.
-        signed: Whether the first value may be negative.
+    """Read a lookup table by the tags of its descriptor and its data; `signed`: values may be negative.
 
     Raises:
         ImageError: It has no entries, or more than it says.
@@ -228,7 +212,7 @@ def read_table(elements: Elements, descriptor: int, data: int, *, signed: bool) 
         raise ImageError("The DICOM image is damaged: its lookup table has no entries.")
     count, first, bits = numbers
     count = count or _MOST_ENTRIES
-    if (signed or elements.found[descriptor].representation == b"SS") and first >= 1 << 15:
+    if (signed or elements.by_tag[descriptor].representation == b"SS") and first >= 1 << 15:
         first -= 1 << 16
     # Entries of 8 bits may be words or bytes, with one byte of padding.
     if len(content) >= 2 * count:
@@ -247,10 +231,10 @@ def functional_group(elements: Elements, frame: int, tag: Tag, tags: frozenset[T
     """Return a functional group of a frame, or of all frames; the data set itself where there is none.
 
     Args:
-        elements: Elements of the data set.
+        elements: The data set.
         frame: Number of the frame from 0.
         tag: Sequence of the group, such as Pixel Value Transformation.
-        tags: Tags to read of the group.
+        tags: Elements of the group to read.
     """
     for sequence, number in (
         (Tag.PER_FRAME_FUNCTIONAL_GROUPS_SEQUENCE, frame),

@@ -23,7 +23,7 @@ from training.imaging.jpeg import check_scans
 
 Samples = NDArray[Any]
 
-# A recording of five minutes, or all of an enhanced scan, has fewer; each has a place that is looked up.
+# A recording of five minutes, or all of an enhanced scan, has fewer; the fragments of each are looked up.
 MOST_FRAMES: Final = 20_000
 _GREY: Final = frozenset({"MONOCHROME1", "MONOCHROME2"})
 PALETTE: Final = "PALETTE COLOR"
@@ -55,9 +55,6 @@ class PixelAttributes:
     """Layout of the samples of an image.
 
     Attributes:
-        columns: Width.
-        rows: Height.
-        frames: Number of frames.
         samples: Samples of a pixel: 1 or 3.
         photometric: Photometric interpretation.
         allocated: Bits of the cell of a sample.
@@ -103,7 +100,7 @@ class DecodedFrame:
         cells: Stored value of each sample (H, W, C), unsigned.
         bits: Bits of a cell that belong to the sample.
         shift: Bits below them.
-        ybr: Whether colours are one of luminance and two of chrominance.
+        ybr: Whether colours are luminance and chrominance.
         signed: Whether samples are in two's complement.
     """
 
@@ -160,11 +157,7 @@ def read_attributes(elements: Elements, max_pixels: int) -> PixelAttributes:
 
 
 def check_syntax(transfer_syntax: str) -> None:
-    """Refuse a transfer syntax that nothing here decodes.
-
-    Raises:
-        ImageError: It is one of these; its name is said.
-    """
+    """Raise an ImageError with the name of a transfer syntax that cannot be decoded."""
     if transfer_syntax not in NATIVE and transfer_syntax != RLE and transfer_syntax not in _KINDS:
         raise ImageError(
             f"The DICOM image has the transfer syntax {uid_name(transfer_syntax)}, which cannot be read; "
@@ -215,11 +208,11 @@ def _check_header(header: Codestream, attributes: PixelAttributes, kind: str) ->
     if header.kind != kind:
         raise ImageError(f"The DICOM image is damaged: its frame is {header.kind}, where {kind} is stated.")
     stated = (attributes.columns, attributes.rows, attributes.samples)
-    found = (header.width, header.height, header.components)
-    if found != stated:
+    actual = (header.width, header.height, header.components)
+    if actual != stated:
         raise ImageError(
             "The DICOM image is damaged: its frame has {} x {} pixels of {} samples, where {} x {} of {} are "
-            "stated.".format(*found, *stated)
+            "stated.".format(*actual, *stated)
         )
     if not 1 <= header.precision <= attributes.allocated:
         raise ImageError(
@@ -234,8 +227,8 @@ def _decode_codestream(content: bytes, header: Codestream, *, to_rgb: bool) -> S
     Args:
         content: The frame.
         header: Its header.
-        to_rgb: Whether luminance and chrominance of lossy JPEG become RGB, unless its markers say that it has
-            RGB. Other colours are given as they are stored.
+        to_rgb: Whether luminance and chrominance of lossy JPEG become RGB, unless its markers state RGB.
+            Other colours stay as they are stored.
 
     Raises:
         ImageTooLargeError: It has more scans than any program writes.
@@ -277,7 +270,7 @@ def _decode_codestream(content: bytes, header: Codestream, *, to_rgb: bool) -> S
 def _native_cells(elements: Elements, attributes: PixelAttributes, frame: int) -> Samples:
     """Return the cells (H, W, C) of a native frame (PS3.5, section 8.1)."""
     rows, columns, samples = attributes.rows, attributes.columns, attributes.samples
-    element = elements.found[Tag.PIXEL_DATA]
+    element = elements.by_tag[Tag.PIXEL_DATA]
     there = 0 if element.undefined else element.end - element.start
     bits = rows * columns * samples * attributes.allocated
     # Two pixels share their chrominance; some programs write all of it, and say otherwise.
@@ -351,7 +344,7 @@ def compressed_frame(elements: Elements, attributes: PixelAttributes, frame: int
         ImageTooLargeError: The file has too many fragments.
         ImageError: The fragments cannot be followed or assigned to frames.
     """
-    element = elements.found[Tag.PIXEL_DATA]
+    element = elements.by_tag[Tag.PIXEL_DATA]
     parts = list(elements.walk.items(element)) if element.undefined else []
     if len(parts) < 2:
         raise ImageError("The DICOM image is damaged: its compressed pixels have no fragments.")
@@ -369,12 +362,12 @@ def _span(
         return 0, len(fragments)
     if frames == len(fragments):
         return frame, frame + 1
-    places = {start - fragments[0][0]: number for number, (start, _) in enumerate(fragments)}
+    positions = {start - fragments[0][0]: number for number, (start, _) in enumerate(fragments)}
     candidates = []
     for offsets, size in ((elements.value(Tag.EXTENDED_OFFSET_TABLE), 8), (table, 4)):
         numbers = np.frombuffer(offsets[: len(offsets) // size * size], f"<u{size}").tolist()
-        if all(number in places for number in numbers):
-            candidates.append([places[number] for number in numbers])
+        if all(number in positions for number in numbers):
+            candidates.append([positions[number] for number in numbers])
     # Without a table that can be true, a codestream begins each frame.
     content = elements.walk.content
     candidates.append([n for n, (start, _) in enumerate(fragments) if content.startswith(_STARTS, start)])

@@ -1,1 +1,1 @@
-"""Processes that decode image files, with limits of memory and time, behind a queue."""
+"""Processes that decode image files, with limits of memory and time, and a queue."""

@@ -12,7 +12,6 @@ from training.common.workers import WorkerLostError
 from training.imaging.images import DecodedImage, ImageLimits, decode_content, read_file
 from training.imaging.processes.pool import (
     Answer,
-    DecoderLimits,
     DecodersClosedError,
     DecoderStartError,
     DecodingPool,
@@ -21,19 +20,20 @@ from training.imaging.processes.pool import (
     Priority,
     Task,
 )
-from training.imaging.processes.worker import decode_task, decoded_of
+from training.imaging.processes.worker import decode_task, read_decoded
 from training.imaging.resizing import Square, to_square
 
 _WORKER: Final = "training.imaging.processes.worker"
 # Files of the owner's own, whatever they take, unless they would stop a run.
-_LIMITS: Final = DecoderLimits(memory_bytes=2 << 30, cpu_s=120)
+_MEMORY_BYTES: Final = 2 << 30
+_CPU_S: Final = 120
 _DEADLINE_S: Final = 900.0
 # Each thread that asks waits for its answer.
 _WAITING: Final = 1 << 20
 
 
 class FileDecoder:
-    """Decodes image files; threads may share it, and whoever made it closes it.
+    """Decodes image files; threads may share it.
 
     Most decoders work without Python's interpreter, so threads decode side by side. Decoding DICOM holds it
     for much of the time: those files are decoded in processes, which begin with the first of them.
@@ -59,11 +59,6 @@ class FileDecoder:
         """Close it."""
         self.close()
 
-    @property
-    def pids(self) -> list[int]:
-        """Processes that are there, by their number in the system."""
-        return [] if self._pool is None else self._pool.pids
-
     def decode(
         self,
         source: bytes | Path,
@@ -71,13 +66,7 @@ class FileDecoder:
         min_side: int | None = None,
         square: Square | None = None,
     ) -> DecodedImage:
-        """Decode a file as `decode_whole` does; the calling thread waits.
-
-        Args:
-            source: The bytes of a file, or its path.
-            limits: What the image may cost.
-            min_side: Both sides of the result need no more pixels than this.
-            square: What is made of the pixels; None: they stay.
+        """Decode a file as `decode_whole` does, and make a square of it if one is given.
 
         Raises:
             ImageTooLargeError: The image is over the limits, of a process among them.
@@ -88,7 +77,7 @@ class FileDecoder:
         limits = limits or ImageLimits()
         content, format_name = read_file(source, limits)
         if self._isolated or format_name == "DICOM":
-            return decoded_of(self._ask(decode_task(source, limits, min_side, square)))
+            return read_decoded(self._ask(decode_task(source, limits, min_side, square)))
         decoded = decode_content(content, format_name, limits, min_side)
         return decoded if square is None else replace(decoded, pixels=to_square(decoded.pixels, square))
 
@@ -119,6 +108,6 @@ class FileDecoder:
             if self._pool is None or self._owner != os.getpid():
                 # The threads of a pool do not come along where the system copies a process.
                 self._owner = os.getpid()
-                limits = PoolLimits(_WORKER, self._processes, _WAITING, _DEADLINE_S, _LIMITS)
+                limits = PoolLimits(_WORKER, self._processes, _WAITING, _DEADLINE_S, _MEMORY_BYTES, _CPU_S)
                 self._pool = DecodingPool(limits)
             return self._pool

@@ -1,4 +1,4 @@
-"""A few processes that decode within limits, behind one bounded queue with priorities."""
+"""A few processes that decode within limits, with one bounded queue of priorities."""
 
 import itertools
 import logging
@@ -59,26 +59,13 @@ class DecoderStartError(RecoquestError):
 
 
 @dataclass(frozen=True, slots=True)
-class DecoderLimits:
-    """Bounds of one task in a decoding process.
-
-    Attributes:
-        memory_bytes: Address space beyond that of the idle process.
-        cpu_s: Seconds of CPU time.
-    """
-
-    memory_bytes: int
-    cpu_s: int = 5
-
-
-@dataclass(frozen=True, slots=True)
 class Task:
-    """One order to a process.
+    """A task for a process.
 
     Attributes:
         header: JSON values; `task` names it.
-        answer_bytes: The most that the answer's body may have.
-        content: The file that it is about.
+        answer_bytes: Limit of the answer's body.
+        content: A file.
     """
 
     header: dict[str, Any]
@@ -111,7 +98,7 @@ class DecodingObserver(Protocol):
         """A task has ended."""
 
     def decoder_restarted(self, reason: LossReason) -> None:
-        """A process was lost; the next takes its place."""
+        """A process was lost and is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +106,20 @@ class PoolLimits:
     """Bounds of a pool.
 
     Attributes:
-        worker: Name of the module that runs in the processes, and calls `worker.serve`.
-        processes: Number of decoding processes.
+        worker: Module that runs in the processes and calls `worker.serve`.
+        processes: Number of processes.
         waiting: Maximum number of waiting tasks.
         deadline_s: Default seconds from the submission of a task to its answer.
-        decoder: Limits of a decoding process.
+        memory_bytes: Address space of a process beyond what it takes when it is idle.
+        cpu_s: CPU seconds of a task.
     """
 
     worker: str
     processes: int
     waiting: int
     deadline_s: float
-    decoder: DecoderLimits
+    memory_bytes: int
+    cpu_s: int = 5
 
 
 @dataclass(slots=True)
@@ -148,7 +137,7 @@ class DecodingPool:
     """Runs tasks in processes that are killed when they overrun or are stopped, and replaced.
 
     A task whose process was stopped is done once more by the next one. A task that waits is dropped when its
-    caller has gone or its time is over. One that is at work holds its slot until its process has answered or
+    caller has gone or its time is over. One at work keeps its slot until its process has answered or
     has ended, whatever its caller does.
     """
 
@@ -191,10 +180,10 @@ class DecodingPool:
     def submit(self, task: Task, priority: Priority, deadline_s: float | None = None) -> Future[Answer]:
         """Put a task into the queue and return at once.
 
-        In a full queue it takes the place of the latest one of lower priority. The future raises
-        ImageTooLargeError when the image is over its limits, of memory and CPU time among them, ImageError
-        when it is none or crashes the process, DecodersBusyError when a task of higher priority took the
-        place, DecodingTimeoutError, DecodersClosedError, or DecoderStartError.
+        In a full queue it replaces the latest task of lower priority. The future raises ImageTooLargeError
+        when the image is over its limits, including memory and CPU time, ImageError when it is none or
+        crashes the process, DecodersBusyError when a task of higher priority replaced it,
+        DecodingTimeoutError, DecodersClosedError, or DecoderStartError.
 
         Raises:
             DecodersBusyError: The queue is full of tasks of this priority or a higher one.
@@ -218,7 +207,7 @@ class DecodingPool:
         return job.future
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Refuse new tasks, fail those that wait, kill all processes, and wait for their ends."""
+        """Refuse new tasks, fail those that wait, and kill all processes."""
         with self._changed:
             self._closed = True
             jobs, self._jobs = self._jobs, []
@@ -256,12 +245,11 @@ class DecodingPool:
 
     def _start(self) -> Worker:
         """Start a process; it ends with the thread that does so, one that serves until the pool is closed."""
-        limits = self._limits.decoder
         kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(_SECRETS)}
         return start_process(
             self._limits.worker,
-            limits.memory_bytes,
-            limits.cpu_s,
+            self._limits.memory_bytes,
+            self._limits.cpu_s,
             environment={**kept, **_ENVIRONMENT},
             stderr=subprocess.DEVNULL,
         )
@@ -283,7 +271,7 @@ class DecodingPool:
             del job
 
     def _work(self, job: _Job, *, again: bool = False) -> None:
-        """Have a task done; the error, whatever it is, goes to its caller."""
+        """Do a task; its caller gets any error."""
         worker: Worker | None = None
         try:
             with self._workers.taken() as worker:
@@ -293,7 +281,7 @@ class DecodingPool:
             if worker is not None and lost.reason in ("stopped", "crash") and not again:
                 self._work(job, again=True)
             elif worker is not None:
-                self._finish(job, lost.reason, _error_of(lost.reason, self._limits.decoder, lost))
+                self._finish(job, lost.reason, _loss_error(lost, self._limits))
             elif self._closed:
                 self._finish(job, "closed", DecodersClosedError(_CLOSED))
             else:
@@ -301,8 +289,14 @@ class DecodingPool:
         except BaseException as error:  # noqa: BLE001 - else its caller would wait for ever
             self._finish(job, "crash", error)
         else:
-            result = answer if answer.outcome == "done" else _refusal(answer, self._limits.decoder)
-            self._finish(job, answer.outcome, result)
+            reason = str(answer.header.get("reason", ""))[:_MAX_REASON]
+            results: dict[Outcome, Answer | Exception] = {
+                "done": answer,
+                "refused": ImageError(reason),
+                "too-large": ImageTooLargeError(reason),
+                "memory": _loss_error(WorkerLostError("memory"), self._limits),
+            }
+            self._finish(job, answer.outcome, results[answer.outcome])
 
     def _answer(self, worker: Worker, job: _Job) -> Answer:
         started = time.monotonic()
@@ -337,14 +331,7 @@ def _fail(job: _Job, error: Exception) -> None:
         job.future.set_exception(error)
 
 
-def _refusal(answer: Answer, limits: DecoderLimits) -> Exception:
-    if answer.outcome == "memory":
-        return _error_of("memory", limits)
-    reason = str(answer.header.get("reason", ""))[:_MAX_REASON]
-    return ImageTooLargeError(reason) if answer.outcome == "too-large" else ImageError(reason)
-
-
-def _error_of(reason: LossReason, limits: DecoderLimits, lost: WorkerLostError | None = None) -> Exception:
+def _loss_error(lost: WorkerLostError, limits: PoolLimits) -> Exception:
     errors: dict[LossReason, Exception] = {
         "memory": ImageTooLargeError(
             f"Decoding the image takes more memory than the {limits.memory_bytes / 1e6:,.0f} MB that one may "
@@ -357,6 +344,6 @@ def _error_of(reason: LossReason, limits: DecoderLimits, lost: WorkerLostError |
         "crash": ImageError("The image cannot be decoded: its decoder broke down; save it anew."),
         "closed": DecodersClosedError(_CLOSED),
     }
-    error = errors.get(reason) or DecodingTimeoutError(_TOO_SLOW)
-    error.__cause__ = lost or WorkerLostError(reason)
+    error = errors.get(lost.reason) or DecodingTimeoutError(_TOO_SLOW)
+    error.__cause__ = lost
     return error

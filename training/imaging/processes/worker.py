@@ -39,10 +39,9 @@ def serve(tasks: Mapping[str, DoTask], arguments: Sequence[str]) -> None:
     """Answer tasks until the other side closes the socket.
 
     Args:
-        tasks: Names of tasks, and what does them; it may raise ImageError and MemoryError.
-        arguments: As `DecodingPool` gives them: number of the process that has started this one, file
-            descriptor of the socket, address space in bytes that it may have beyond what it has now, and CPU
-            seconds of a task.
+        tasks: Functions by the name of a task; they may raise ImageError and MemoryError.
+        arguments: Of the command line: PID of the parent, file descriptor of the socket, address space in
+            bytes beyond what this process has now, and CPU seconds of a task.
     """
     parent, descriptor, memory_bytes, cpu_s = map(int, arguments)
     end_with_parent(parent)
@@ -121,19 +120,15 @@ def decode(header: Mapping[str, Any], content: bytearray) -> TaskAnswer:
     pixels = decoded.pixels
     if header["square"] is not None:
         pixels = to_square(pixels, Square(**header["square"]))
-    about = {
-        "file": asdict(decoded.header),
-        "picture": (decoded.width, decoded.height),
-        "size": pixels.size,
-        "blank": decoded.blank,
-        "truncated": decoded.truncated,
+    about = vars(decoded) | {
+        "header": asdict(decoded.header),
         "levels": None if decoded.levels is None else asdict(decoded.levels),
-        "preview_skipped": decoded.preview_skipped,
+        "pixels": pixels.size,
     }
     return {"outcome": "done", **about}, pixels.tobytes()
 
 
-def decoded_of(answer: Answer) -> DecodedImage:
+def read_decoded(answer: Answer) -> DecodedImage:
     """Read the answer of a process, which an image may have taken over.
 
     Raises:
@@ -141,29 +136,19 @@ def decoded_of(answer: Answer) -> DecodedImage:
     """
     about = answer.header
     try:
-        file = ImageHeader(**about["file"])
-        (width, height), (columns, rows) = about["picture"], about["size"]
-        for side in (width, height, columns, rows):
-            if type(side) is not int or not 0 < side < _MOST_SIDE:
-                raise ValueError
-        levels = about["levels"]
+        header, levels = ImageHeader(**about["header"]), about["levels"]
+        sides = (about["width"], about["height"], *about["pixels"])
+        width, height, columns, rows = sides
+        if any(type(side) is not int or not 0 < side < _MOST_SIDE for side in sides):
+            raise ValueError
+        if header.format not in MEDIA_TYPES or len(answer.body) != _COLOURS * columns * rows:
+            raise ValueError
         if levels is not None:
             stated = levels["stated"]
             levels = Levels(**{**levels, "stated": None if stated is None else Window(**stated)})
-        if file.media_type not in MEDIA_TYPES.values():
-            raise ValueError
-        if len(answer.body) != _COLOURS * columns * rows:
-            raise ValueError
-        return DecodedImage(
-            header=file,
-            width=width,
-            height=height,
-            pixels=Image.frombytes("RGB", (columns, rows), answer.body),
-            blank=bool(about["blank"]),
-            truncated=bool(about["truncated"]),
-            levels=levels,
-            preview_skipped=bool(about["preview_skipped"]),
-        )
+        flags = {name: bool(about[name]) for name in ("blank", "truncated", "preview_skipped")}
+        pixels = Image.frombytes("RGB", (columns, rows), answer.body)
+        return DecodedImage(header, width, height, pixels, levels=levels, **flags)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ImageError("The image cannot be decoded: its decoder broke down; save it anew.") from None
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from training.clinical.dicom.burned_text import find_text
-from training.samples.radiographs.drawing import draw_radiograph
-from training.samples.radiographs.factors import draw_film, draw_patient
+from training.samples.film_drawing import draw_radiograph
+from training.samples.radiographs import draw_film, draw_patient
 
 SIDE: Final = 1024
 Grey = NDArray[np.uint8]

@@ -34,7 +34,6 @@ from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.images import decode_whole, read_header
 from training.imaging.processes import file_decoder
 from training.imaging.processes.file_decoder import FileDecoder
-from training.imaging.processes.pool import DecoderLimits
 
 # x * 100 + y * y of 24 rows and 32 columns with 12 bits, coded by OpenJPH 0.26.
 _HTJ2K: Final = (
@@ -275,8 +274,7 @@ def test_memory_decides_whether_a_large_frame_is_decoded(
     image = data_set(np.zeros(film().shape, "u2"), photometric="MONOCHROME2", stored=12)
     large = with_frames(image, JPEGLosslessSV1, [stream[:size] + side.to_bytes(2) * 2 + stream[size + 4 :]])
     large.Rows = large.Columns = side
-    limits = DecoderLimits((560 if memory == "enough" else 60) << 20, cpu_s=30)
-    monkeypatch.setattr(file_decoder, "_LIMITS", limits)
+    monkeypatch.setattr(file_decoder, "_MEMORY_BYTES", (560 if memory == "enough" else 60) << 20)
     with FileDecoder() as decoder:
         if memory == "enough":
             assert decoder.decode(file_of(large)).pixels.size == (side, side)

@@ -59,43 +59,31 @@ def is_there(pid: int) -> bool:
         return False
 
 
-def noise(mode: str, width: int = 90, height: int = 70) -> Image.Image:
-    pixels = np.random.default_rng(3).integers(0, 256, (height, width, 4), dtype=np.uint8)
-    return Image.fromarray(pixels, "RGBA").convert("RGB").convert(mode)
+def noise(width: int = 90, height: int = 70) -> Image.Image:
+    """Colours and opacities at random."""
+    return Image.fromarray(np.random.default_rng(3).integers(0, 256, (height, width, 4), dtype=np.uint8))
 
 
-def with_alpha() -> Image.Image:
-    image = noise("RGB")
-    image.putalpha(noise("L"))
-    return image
-
-
-def deep(kind: type[np.generic]) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(4).integers(5, 40_000, (70, 90)).astype(kind))
-
-
-def turned() -> bytes:
+def _files() -> dict[str, bytes]:
+    rgba = noise()
+    rgb, deep = rgba.convert("RGB"), np.random.default_rng(4).integers(5, 40_000, (70, 90))
     exif = Image.Exif()
     exif[0x0112] = 6
-    return encoded(noise("RGB"), "JPEG", exif=exif)
+    files = {
+        "jpeg": encoded(rgb, "JPEG"),
+        "progressive": encoded(rgb, "JPEG", progressive=True),
+        "turned": encoded(rgb, "JPEG", exif=exif),
+        "palette": encoded(rgb.convert("P"), "PNG", transparency=3),
+        "rgba": encoded(rgba, "PNG"),
+        "deep png": encoded(Image.fromarray(deep.astype(np.uint16)), "PNG"),
+        "webp": encoded(rgba, "WEBP"),
+        "gif": encoded(rgb.convert("P"), "GIF"),
+    }
+    kinds = (np.uint16, np.int32, np.float32)
+    return files | {kind.__name__: encoded(Image.fromarray(deep.astype(kind)), "TIFF") for kind in kinds}
 
 
-FILES = {
-    "jpeg": encoded(noise("RGB"), "JPEG"),
-    "progressive": encoded(noise("RGB"), "JPEG", progressive=True),
-    "turned": turned(),
-    "cmyk": encoded(noise("CMYK"), "JPEG"),
-    "grey": encoded(noise("L"), "PNG"),
-    "palette": encoded(noise("P"), "PNG", transparency=3),
-    "rgba": encoded(with_alpha(), "PNG"),
-    "deep png": encoded(deep(np.uint16), "PNG"),
-    "deep tiff": encoded(deep(np.uint16), "TIFF"),
-    "int tiff": encoded(deep(np.int32), "TIFF"),
-    "float tiff": encoded(deep(np.float32), "TIFF"),
-    "webp": encoded(with_alpha(), "WEBP"),
-    "gif": encoded(noise("P"), "GIF"),
-    "bmp": encoded(noise("RGB"), "BMP"),
-}
+FILES = _files()
 
 
 def slow_film() -> bytes:

@@ -74,7 +74,7 @@ def test_films_in_every_transfer_syntax_are_those_of_this_process_to_the_bit(
         resized = decoder.decode(content, square=square)
         assert resized.pixels.tobytes() == to_square(expected.pixels, square).tobytes(), name
         assert (resized.width, resized.height) == (expected.width, expected.height), name
-    assert len(decoder.pids) == 1
+    assert len(decoders_of(os.getpid())) == 1
 
 
 def test_other_files_are_decoded_without_a_process(decoder: FileDecoder) -> None:
@@ -85,7 +85,7 @@ def test_other_files_are_decoded_without_a_process(decoder: FileDecoder) -> None
             assert same(decoder.decode(content, min_side=min_side), expected), name
             resized = decoder.decode(content, min_side=min_side, square=square)
             assert resized.pixels.tobytes() == to_square(expected.pixels, square).tobytes(), name
-    assert decoder.pids == decoders_of(os.getpid()) == []
+    assert decoders_of(os.getpid()) == []
 
 
 def test_refusals_are_those_of_this_process(decoder: FileDecoder, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_process_that_is_killed_costs_nothing(decoder: FileDecoder) -> None:
         pid = kill_a_decoder_at_work(os.getpid())
         expected = decode_whole(content)
         assert all(same(image, expected) for image in decoded.result(PATIENCE))
-    assert pid not in decoder.pids
+    assert pid not in decoders_of(os.getpid())
 
 
 @pytest.mark.parametrize("streams", ["", "<&- >&-", "<&- >&- 2>&-"])
@@ -139,7 +139,7 @@ def test_limits_and_closed_streams_of_the_caller_keep_no_process_from_work(
 def test_a_large_film_leaves_no_memory_taken(decoder: FileDecoder) -> None:
     square = Square(16, "crop")
     decoder.decode(dicom(make_film(1)), square=square)
-    (pid,) = decoder.pids
+    (pid,) = decoders_of(os.getpid())
     before = status(pid, "VmRSS")
     decoder.decode(dicom(make_film(0, rows=5000, columns=4000)), square=square)
     wait_until(lambda: status(pid, "VmRSS") < before + 30 * MIB)
@@ -161,7 +161,7 @@ def test_a_process_that_hangs_costs_one_file(decoder: FileDecoder, monkeypatch: 
     monkeypatch.setattr(file_decoder, "_DEADLINE_S", 3.0)
     content = dicom(make_film(1))
     decoder.decode(content)
-    (pid,) = decoder.pids
+    (pid,) = decoders_of(os.getpid())
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(ImageError, match=r"^Decoding the image takes over .* save it anew"):
         decoder.decode(content)
@@ -181,8 +181,8 @@ def test_where_no_process_starts_one_sentence_says_so(
 def test_none_is_left_once_it_is_closed() -> None:
     with FileDecoder(2) as decoder:
         decoder.decode(dicom(make_film(1)))
-        wait_until(lambda: len(decoder.pids) == 2)
-        pids = decoder.pids
+        wait_until(lambda: len(decoders_of(os.getpid())) == 2)
+        pids = decoders_of(os.getpid())
     assert not any(is_there(pid) for pid in pids)
     with pytest.raises(DecodersClosedError):
         decoder.decode(dicom(make_film(1)))

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -34,7 +33,6 @@ from training.imaging.images import ImageLimits
 from training.imaging.processes.pool import (
     Answer,
     DecodeOutcome,
-    DecoderLimits,
     DecodersBusyError,
     DecodersClosedError,
     DecoderStartError,
@@ -44,9 +42,9 @@ from training.imaging.processes.pool import (
     Priority,
     Task,
 )
+from training.imaging.processes.worker import decode_task
 from training.imaging.resizing import Square
 
-SQUARE = Square(16, "crop")
 MakePool = Callable[..., DecodingPool]
 
 
@@ -75,9 +73,9 @@ def make_pool(observed: Observed) -> Iterator[MakePool]:
     pools = []
 
     def make(**limits: Any) -> DecodingPool:
-        decoder = DecoderLimits(limits.pop("memory_bytes", 560 * MIB), limits.pop("cpu_s", 30))
-        given = {"worker": WORKER, "processes": 1, "waiting": 8, "deadline_s": 60.0, **limits}
-        pools.append(DecodingPool(PoolLimits(decoder=decoder, **given), observed))
+        usual: dict[str, Any] = {"worker": WORKER, "processes": 1, "waiting": 8, "deadline_s": 60.0}
+        usual |= {"memory_bytes": 560 * MIB, "cpu_s": 30}
+        pools.append(DecodingPool(PoolLimits(**(usual | limits)), observed))
         return pools[-1]
 
     yield make
@@ -86,9 +84,7 @@ def make_pool(observed: Observed) -> Iterator[MakePool]:
 
 
 def decode(content: bytes) -> Task:
-    """The task to decode a file and to resize it."""
-    header = {"task": "decode", "limits": asdict(ImageLimits()), "min_side": None, "square": asdict(SQUARE)}
-    return Task(header, 3 * SQUARE.size**2, content)
+    return decode_task(content, ImageLimits(), square=Square(16, "crop"))
 
 
 def submit(pool: DecodingPool, content: bytes, priority: Priority = Priority.SEARCH) -> Future[Answer]:
@@ -111,45 +107,29 @@ def test_a_file_that_is_refused_costs_no_process(make_pool: MakePool, observed: 
 
 
 @pytest.mark.slow
-def test_sixteen_bit_grey_of_fifty_megapixels_takes_little_memory(make_pool: MakePool) -> None:
-    pool = make_pool()
-    pid = the_process(pool)
-    submit(pool, deep_png()).result(PATIENCE)
-    assert pool.pids == [pid]
+def test_an_image_takes_no_more_memory_than_it_may(make_pool: MakePool, observed: Observed) -> None:
+    enough, little = make_pool(), make_pool(memory_bytes=200 * MIB)
+    pid, refusing = the_process(enough), the_process(little)
+    submit(enough, deep_png()).result(PATIENCE)
+    assert enough.pids == [pid]
     assert status(pid, "VmHWM") < 450 * MIB
-
-
-@pytest.mark.slow
-def test_an_image_that_takes_too_much_memory_is_refused(make_pool: MakePool, observed: Observed) -> None:
-    pool = make_pool(memory_bytes=200 * MIB)
-    pid = the_process(pool)
     with pytest.raises(ImageTooLargeError, match=r"^Decoding the image takes more memory than the 210 MB "):
-        submit(pool, deep_png()).result(PATIENCE)
-    assert submit(pool, small()).result(PATIENCE).outcome == "done"
-    assert observed.outcomes == ["memory", "done"]
-    assert observed.restarts == ["memory"]
-    assert pool.pids != [pid]
-    assert not is_there(pid)
+        submit(little, deep_png()).result(PATIENCE)
+    assert submit(little, small()).result(PATIENCE).outcome == "done"
+    assert (observed.outcomes, observed.restarts) == (["done", "memory", "done"], ["memory"])
+    assert little.pids != [refusing]
+    assert not is_there(refusing)
 
 
 @pytest.mark.slow
-def test_a_file_that_takes_too_long_costs_its_own_task(make_pool: MakePool, observed: Observed) -> None:
+def test_a_file_that_takes_too_long_costs_its_own_task_alone(make_pool: MakePool, observed: Observed) -> None:
     pool = make_pool(cpu_s=1)
-    slow = submit(pool, slow_bmp())
-    others = [submit(pool, small()) for _ in range(4)]
+    slow, content = submit(pool, slow_bmp()), deep_png(5_000, 2_000)
     with pytest.raises(ImageTooLargeError, match="takes more than 1 seconds of work"):
         slow.result(PATIENCE)
-    assert [other.result(PATIENCE).outcome for other in others] == ["done"] * 4
-    assert (observed.outcomes, observed.restarts) == (["cpu", *["done"] * 4], ["cpu"])
-
-
-@pytest.mark.slow
-def test_the_time_of_each_task_is_its_own(make_pool: MakePool, observed: Observed) -> None:
-    pool = make_pool(cpu_s=1)
-    content = deep_png(5_000, 2_000)
     for _ in range(20):
         submit(pool, content).result(PATIENCE)
-    assert observed.restarts == []
+    assert (observed.outcomes, observed.restarts) == (["cpu", *["done"] * 20], ["cpu"])
 
 
 @pytest.mark.slow
@@ -187,27 +167,25 @@ def test_a_task_whose_process_is_killed_is_done_by_the_next_and_refused_the_seco
     assert observed.restarts == ["crash"] * kills
 
 
-def test_a_process_that_is_killed_idle_costs_none(make_pool: MakePool, observed: Observed) -> None:
-    pool = make_pool()
-    pid = the_process(pool)
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not is_there(pid))
-    assert submit(pool, small()).result(PATIENCE).outcome == "done"
-    assert (observed.outcomes, observed.restarts) == (["done"], ["crash"])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "content", [small(), slow_bmp(15_000_000)], ids=["small", "larger than a socket holds"]
+    ("sent", "content", "reason"),
+    [
+        (signal.SIGKILL, small(), "crash"),
+        pytest.param(signal.SIGSTOP, small(), "stopped", marks=pytest.mark.slow),
+        # More than a socket holds.
+        pytest.param(signal.SIGSTOP, slow_bmp(15_000_000), "stopped", marks=pytest.mark.slow),
+    ],
+    ids=["killed", "stopped", "stopped before a large file"],
 )
-def test_the_task_of_a_stopped_process_is_done_by_the_next(
-    make_pool: MakePool, observed: Observed, content: bytes
+def test_a_process_that_is_killed_or_stopped_idle_costs_no_task(
+    make_pool: MakePool, observed: Observed, sent: signal.Signals, content: bytes, reason: LossReason
 ) -> None:
     pool = make_pool()
     pid = the_process(pool)
-    os.kill(pid, signal.SIGSTOP)
-    assert pool.submit(decode(content), Priority.UPLOAD).result(PATIENCE).outcome == "done"
-    assert (observed.outcomes, observed.restarts) == (["done"], ["stopped"])
+    os.kill(pid, sent)
+    wait_until(lambda: sent == signal.SIGSTOP or not is_there(pid))
+    assert submit(pool, content).result(PATIENCE).outcome == "done"
+    assert (observed.outcomes, observed.restarts) == (["done"], [reason])
     assert not is_there(pid)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from training.common.manifest import read_manifest, write_manifest
 from training.common.record import Record
-from training.samples.scenes.factors import COLOURS, NATURAL_COLOURS, PLACES
+from training.samples.scenes import COLOURS, PLACES
 
 Samples = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ Each image has a sound of a second, `sounds/`:
 
 
 def add_scene_sounds(folder: Path, *, seed: int) -> None:
-    """Write a sound for every scene of a folder that `write_scenes` made, and name it in the manifest."""
+    """Write a sound for every scene of a folder of drawn scenes, and name it in the manifest."""
     (folder / "sounds").mkdir()
     records = read_manifest(folder, max_rejected=0.0).records
     write_manifest(folder, _save_each(folder, records, seed))
@@ -64,9 +64,9 @@ def _save_each(folder: Path, records: tuple[Record, ...], seed: int) -> Iterator
         yield replace(record, audio=audio, metadata={**record.metadata, "instrument": instrument})
 
 
-def pitch_of(colour: str) -> float:
+def find_pitch(colour: str) -> float:
     """Frequency of a colour in hertz: each is three semitones above the one before."""
-    semitones = 3 * [*COLOURS, *NATURAL_COLOURS].index(colour)
+    semitones = 3 * list(COLOURS).index(colour)
     return float(_LOWEST * 2 ** (semitones / 12))
 
 
@@ -80,7 +80,7 @@ def draw_sound(record: Record, instrument: str, rng: np.random.Generator) -> Sam
     time = np.arange(step) / RATE
     for voice in voices:
         for multiple, share in enumerate(INSTRUMENTS[instrument], 1):
-            frequency = pitch_of(str(factors["colour"])) * voice * multiple
+            frequency = find_pitch(str(factors["colour"])) * voice * multiple
             if frequency < RATE / 2:
                 note += share * np.sin(2 * np.pi * frequency * time)
     note *= np.exp(-time / _FADE_S) * np.minimum(1, time / 0.005)

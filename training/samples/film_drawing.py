@@ -4,15 +4,13 @@ On frontal films the patient's right is on the left; on lateral ones the front i
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from training.samples.canvas import Array, Point, SoftCanvas, Stroke, sigmoid, smooth_noise
-from training.samples.radiographs.factors import SEVERITY, Film, Finding, Side
+from training.samples.radiographs import SEVERITY, Film, Finding, Side
 
 _GAMMA: Final = {"low": 0.72, "normal": 1.0, "high": 1.42}
 _GRAIN: Final = {"low": 0.022, "normal": 0.012, "high": 0.009}
@@ -26,8 +24,7 @@ _LUNG: Final[tuple[Point, ...]] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Box(NamedTuple):
     """A box in fractions of width and height, from the left and the top."""
 
     x: float
@@ -53,7 +50,7 @@ def draw_radiograph(film: Film, rng: np.random.Generator, size: int) -> Image.Im
     return _expose(tissue + _marker(canvas) if film.marker else tissue, film, rng)
 
 
-def find_places(film: Film, rng: np.random.Generator, size: int) -> Mapping[str, Place]:
+def find_boxes(film: Film, rng: np.random.Generator, size: int) -> dict[str, Box]:
     """Boxes of the findings by name; none of a finding that the whole anatomy shows, such as a large heart.
 
     Args:
@@ -61,13 +58,13 @@ def find_places(film: Film, rng: np.random.Generator, size: int) -> Mapping[str,
         rng: In the same state as for the drawing of the film.
         size: Width and height of the film in pixels.
     """
-    places = {}
+    boxes = {}
     for name, tissue in _frontal(SoftCanvas(size), film, rng)[1].items():
         visible = Image.fromarray((255 * (np.abs(tissue) > _VISIBLE)).astype(np.uint8))
-        if (box := visible.rotate(film.tilt).getbbox()) is not None:
-            left, top, right, bottom = (edge / size for edge in box)
-            places[name] = Place(left, top, right - left, bottom - top)
-    return places
+        if (edges := visible.rotate(film.tilt).getbbox()) is not None:
+            left, top, right, bottom = (edge / size for edge in edges)
+            boxes[name] = Box(left, top, right - left, bottom - top)
+    return boxes
 
 
 def _expose(tissue: Array, film: Film, rng: np.random.Generator) -> Image.Image:
@@ -230,8 +227,8 @@ class _Chest:
                 lines.append(([(x, y), middle], 0.011))
         tree = self._canvas.strokes(lines, blur=0.0035)
         roots = np.zeros_like(tree)
-        for place in _HILA.values():
-            roots = roots + self._canvas.ellipse(place, (0.032, 0.062), blur=0.014)
+        for hilum in _HILA.values():
+            roots = roots + self._canvas.ellipse(hilum, (0.032, 0.062), blur=0.014)
         return 0.11 * tree * aerated + 0.10 * roots
 
     def _effusion(self, finding: Finding) -> Array:
@@ -263,7 +260,7 @@ class _Chest:
         y += self._rng.uniform(-0.05, 0.05)
         out += self._rng.uniform(-0.045, 0.045)
         x = 0.5 - out * self._wide if finding.side != "left" else 0.5 + out * self._wide
-        # Several stand around one place, far enough apart to be counted.
+        # Several are around one point, far enough apart to be counted.
         apart = 0.0 if finding.count == 1 else 1.4 * radius
         first = self._rng.uniform(0.0, math.pi)
         total = np.zeros_like(self._lungs["right"])
@@ -355,9 +352,9 @@ def _lateral_bones(canvas: SoftCanvas) -> Array:
 def _lateral_heart(canvas: SoftCanvas, film: Film) -> Array:
     finding = film.finding("Cardiomegaly")
     grow = 1.0 if finding is None else {"small": 1.28, "moderate": 1.38, "large": 1.5}[finding.size]
-    place, radii = (0.36 + 0.06 * (grow - 1), 0.60), (0.135 * grow, 0.125 * min(grow, 1.3))
+    centre, radii = (0.36 + 0.06 * (grow - 1), 0.60), (0.135 * grow, 0.125 * min(grow, 1.3))
     arch = canvas.strokes([([(0.40, 0.5), (0.44, 0.32), (0.54, 0.29), (0.62, 0.4)], 0.075)], blur=0.014)
-    return 0.34 * canvas.ellipse(place, radii, blur=0.01) + 0.11 * arch
+    return 0.34 * canvas.ellipse(centre, radii, blur=0.01) + 0.11 * arch
 
 
 def _lateral_vessels(canvas: SoftCanvas, rng: np.random.Generator) -> Array:

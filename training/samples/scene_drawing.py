@@ -1,15 +1,17 @@
 """Draws sample scenes: a place, the things in it, and the light of the hour."""
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from typing import Final, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
 from training.samples.canvas import Array, Point, smooth_curve, smooth_noise
-from training.samples.scenes.factors import SKY_THINGS, Scene, Thing, colour_value
+from training.samples.scenes import COLOURS, SKY_THINGS, Scene, Thing
 
 Colour = tuple[int, int, int]
 _TINTS: Final = {
@@ -18,11 +20,12 @@ _TINTS: Final = {
     "sunset": (1.02, 0.84, 0.72),
     "night": (0.50, 0.54, 0.72),
 }
-_ROOM: Final = {"left of": (0.03, 0.47), "right of": (0.53, 0.97), "": (0.15, 0.85), "above": (0.08, 0.92)}
+# Left and right end of the space for a thing, by its relation, and where the other thing is.
+_SPACE: Final = {"left of": (0.03, 0.47), "right of": (0.53, 0.97), "": (0.15, 0.85), "above": (0.08, 0.92)}
+_OPPOSITE: Final = {"left of": "right of", "right of": "left of", "above": ""}
 # Threads, ribs or rows of dots of a texture, over the width; and how much they darken, in grey levels.
 _RIBS: Final = 36
 _DEPTH: Final = 4.0
-_OPPOSITE: Final = {"left of": "right of", "right of": "left of", "above": ""}
 _HORIZON: Final = 0.54
 _SKIES: Final[dict[str, tuple[Colour, Colour]]] = {
     "morning": ((132, 178, 226), (252, 224, 186)),
@@ -33,10 +36,147 @@ _SKIES: Final[dict[str, tuple[Colour, Colour]]] = {
 _WALLS: Final[tuple[Colour, ...]] = (
     (168, 112, 92), (190, 176, 152), (138, 146, 158), (202, 190, 172), (126, 96, 88),
 )  # fmt: skip
-_DARK: Final[Colour] = (40, 38, 44)
-_SKIN: Final[Colour] = (222, 176, 142)
-_WOOD: Final[Colour] = (134, 92, 58)
-_GLASS: Final[Colour] = (176, 208, 226)
+# A thing: its name, its usual height as a share of the image, and its width in heights. Its shapes follow,
+# from the back to the front: kind, fill and points. x counts from the middle of the thing, y up from the
+# ground, both in heights. A fill is a shade of the thing's own colour, or a colour. The second point of an
+# ellipse (`oval`, `pie` from an angle to another, `ring` and `spokes` of a width) is its two radii.
+_THINGS: Final = """
+person .34 .5
+  line:.095 #3a3e54 -.05,.45 -.085,.04
+  oval #28262c -.105,.02 .06,.025
+  line:.07 .85 -.12,.75 -.2,.46
+  oval #deb08e -.205,.44 .035,.035
+  line:.095 #3a3e54 .05,.45 .085,.04
+  oval #28262c .105,.02 .06,.025
+  line:.07 .85 .12,.75 .2,.46
+  oval #deb08e .205,.44 .035,.035
+  poly 1 -.145,.8 .145,.8 .115,.42 -.115,.42
+  poly .88 .03,.8 .145,.8 .115,.42 .05,.42
+  line:.06 #deb08e 0,.8 0,.84
+  oval #deb08e 0,.9 .08,.095
+  pie:180:360 #483022 0,.915 .085,.09
+dog .19 1.6
+  line:.12 .8 -.34,.4 -.34,.04
+  line:.12 .8 .38,.4 .38,.04
+  line:.09 1 -.52,.6 -.7,.85
+  oval 1 -.05,.52 .55,.22
+  line:.13 1 -.42,.4 -.42,.04
+  line:.13 1 .3,.4 .3,.04
+  line:.22 1 .42,.6 .56,.82
+  oval 1 .6,.84 .19,.16
+  oval 1.1 .76,.78 .14,.085
+  oval #28262c .88,.8 .04,.04
+  oval #28262c .65,.88 .028,.028
+  poly .8 .44,.98 .58,.96 .47,.68
+ball .13 1
+  oval .78 0,.5 .5,.5
+  oval 1 -.04,.54 .45,.45
+  pie:20:58 .62 -.04,.54 .45,.45
+  pie:140:178 .62 -.04,.54 .45,.45
+  pie:260:298 .62 -.04,.54 .45,.45
+  oval 1.5 -.18,.72 .12,.09
+umbrella .36 1.1
+  line:.03 #865c3a 0,0 .04,.95
+  pie:180:211 .72 .04,.66 .52,.34
+  pie:210:241 1 .04,.66 .52,.34
+  pie:240:271 .72 .04,.66 .52,.34
+  pie:270:301 1 .04,.66 .52,.34
+  pie:300:331 .72 .04,.66 .52,.34
+  pie:330:361 1 .04,.66 .52,.34
+sailboat .34 .95
+  line:.025 #865c3a 0,.12 0,1
+  poly 1 .03,.97 .03,.24 .4,.24
+  poly .82 -.03,.9 -.03,.24 -.3,.24
+  poly #966842 -.45,.18 .48,.18 .34,0 -.32,0
+  poly #ece8de -.45,.18 .48,.18 .45,.13 -.42,.13
+car .17 2.2
+  poly 1 -.62,.55 -.36,.95 .36,.95 .66,.55
+  poly #b0d0e2 -.5,.57 -.31,.87 -.04,.87 -.04,.57
+  poly #96b1c0 .04,.57 .04,.87 .31,.87 .52,.57
+  poly 1 -1.08,.2 -1.08,.48 -.92,.58 .95,.58 1.1,.44 1.1,.2
+  poly .72 -1.08,.2 -1.08,.3 1.1,.3 1.1,.2
+  oval #faf0be 1.03,.44 .06,.06
+  oval #be2828 -1.03,.44 .05,.05
+  oval #1e1e22 -.62,.2 .22,.22
+  oval #b0b2b8 -.62,.2 .11,.11
+  oval #1e1e22 .62,.2 .22,.22
+  oval #b0b2b8 .62,.2 .11,.11
+bicycle .21 1.75
+  ring:.05 #222226 -.52,.34 .34,.34
+  spokes:.012 #828286 -.52,.34 .3,.3
+  ring:.05 #222226 .52,.34 .34,.34
+  spokes:.012 #828286 .52,.34 .3,.3
+  line:.075 1 -.52,.34 -.18,.8 .36,.8 -.02,.32 -.52,.34
+  line:.075 1 -.22,.9 -.02,.32
+  line:.075 1 .52,.34 .34,.96
+  line:.07 #28262c -.34,.92 -.12,.92
+  line:.05 #28262c .34,.96 .5,1
+bench .15 2
+  line:.09 #48484e -.75,.02 -.75,.5
+  line:.07 #48484e -.8,.5 -.85,1
+  line:.09 #48484e .75,.02 .75,.5
+  line:.07 #48484e .7,.5 .65,1
+  poly 1 -1,.5 1,.5 1,.63 -1,.63
+  poly .92 -1,.72 1,.72 1,.85 -1,.85
+  poly .84 -1,.92 1,.92 1,1.05 -1,1.05
+sled .12 2
+  line:.08 #6e7078 -.9,.06 .75,.06 1,.35 .92,.6
+  line:.08 #6e7078 -.6,.08 -.6,.55
+  line:.08 #6e7078 .1,.08 .1,.55
+  line:.08 #6e7078 .6,.08 .6,.55
+  poly 1 -.95,.55 .85,.55 .85,.8 -.95,.8
+  poly .7 -.95,.55 .85,.55 .85,.63 -.95,.63
+house .36 1.4
+  poly 1 -.55,0 .55,0 .55,.58 -.55,.58
+  poly .86 .2,0 .55,0 .55,.58 .2,.58
+  poly #7e5248 .28,.72 .4,.72 .4,1 .28,1
+  poly #6e3a30 -.68,.56 .68,.56 0,.98
+  poly #865c3a -.1,0 .12,0 .12,.34 -.1,.34
+  poly #b0d0e2 -.42,.22 -.22,.22 -.22,.44 -.42,.44
+  line:.02 #fafaf8 -.32,.22 -.32,.44
+  poly #b0d0e2 .26,.22 .46,.22 .46,.44 .26,.44
+  line:.02 #fafaf8 .36,.22 .36,.44
+tent .25 2.1
+  poly 1 -.9,0 .1,1 .75,0
+  poly .7 .1,1 .75,0 1.15,.12
+  poly .35 -.28,0 0,.62 .16,0
+balloon .3 .8
+  poly #966a42 -.11,.16 .11,.16 .085,0 -.085,0
+  line:.012 #28262c -.1,.16 -.2,.38
+  line:.012 #28262c .1,.16 .2,.38
+  poly .8 -.34,.5 .34,.5 .13,.26 -.13,.26
+  oval .8 0,.64 .38,.36
+  oval 1 0,.64 .26,.36
+  oval 1.25 0,.64 .11,.36
+kite .24 .75
+  line:.02 #46464c 0,.3 -.12,.12 .08,-.05 -.1,-.3
+  poly 1 0,1 .36,.68 0,.28 -.36,.68
+  poly 1.25 0,1 .36,.68 0,.68
+  poly .75 0,.68 -.36,.68 0,.28
+bird .12 1.9
+  poly .85 -.05,.5 -.75,.95 -.95,.78 -.5,.62 .05,.36
+  poly 1 0,.5 .55,1 .85,.92 .45,.62 .1,.36
+  oval 1 .05,.42 .34,.15
+  poly #eca032 .36,.47 .56,.42 .36,.38
+  poly .85 -.24,.44 -.56,.36 -.24,.34
+"""
+
+
+class _Kind(NamedTuple):
+    """A kind of thing: usual height as a share of the image, width in heights, and words of its shapes."""
+
+    height: float
+    width: float
+    shapes: list[list[str]]
+
+
+@cache
+def _kinds() -> dict[str, _Kind]:
+    kinds = {}
+    for block in re.split(r"\n(?=\w)", _THINGS.strip()):
+        (name, height, width), *shapes = map(str.split, block.splitlines())
+        kinds[name] = _Kind(float(height), float(width), shapes)
+    return kinds
 
 
 @dataclass(frozen=True)
@@ -53,25 +193,22 @@ def draw_scene(scene: Scene, rng: np.random.Generator, size: int) -> Image.Image
     """Draw one scene in RGB, `size` pixels wide and high."""
     image = Image.new("RGB", (2 * size, 2 * size))
     _PlacePainter(image, rng, scene.time).paint(scene.place)
-    things = _spread(scene.main, _ROOM[scene.relation], rng)
+    things = _spread(scene.main, _SPACE[scene.relation], rng)
     if scene.other is not None:
-        things += _spread(scene.other, _ROOM[_OPPOSITE[scene.relation]], rng)
+        things += _spread(scene.other, _SPACE[_OPPOSITE[scene.relation]], rng)
     things.sort(key=lambda placed: placed.y)
     image = _with_shadows(image, things)
     draw = ImageDraw.Draw(image)
     for placed in things:
-        paint, _, _ = _THINGS[placed.thing.kind]
-        foot = (placed.x * image.width, placed.y * image.width)
-        paint(_Pen(draw, foot, placed.height * image.width, colour_value(placed.thing.colour)))
+        _draw_thing(draw, placed, image.width)
     return _lit(image.reduce(2), scene, rng)
 
 
-def _spread(thing: Thing, room: tuple[float, float], rng: np.random.Generator) -> list[_Placed]:
-    left, right = room
-    share = (right - left) / thing.count
-    _, usual, wide = _THINGS[thing.kind]
-    height = min(usual * rng.uniform(0.85, 1.12), 0.94 * share / wide)
-    slack = max(0.0, share - height * wide) / 2
+def _spread(thing: Thing, space: tuple[float, float], rng: np.random.Generator) -> list[_Placed]:
+    left, right = space
+    share, kind = (right - left) / thing.count, _kinds()[thing.kind]
+    height = min(kind.height * rng.uniform(0.85, 1.12), 0.94 * share / kind.width)
+    slack = max(0.0, share - height * kind.width) / 2
     placed = []
     for number in range(thing.count):
         x = left + share * (number + 0.5) + rng.uniform(-0.7, 0.7) * slack
@@ -94,7 +231,7 @@ def _with_shadows(image: Image.Image, things: list[_Placed]) -> Image.Image:
     draw = ImageDraw.Draw(mask)
     for placed in things:
         if placed.thing.kind not in SKY_THINGS:
-            wide, high = placed.height * _THINGS[placed.thing.kind][2] * 0.5, 0.012 + 0.05 * placed.height
+            wide, high = placed.height * _kinds()[placed.thing.kind].width * 0.5, 0.012 + 0.05 * placed.height
             left, right = placed.x - wide * 0.9, placed.x + wide * 1.15
             box = (left, placed.y - high, right, placed.y + high * 0.7)
             draw.ellipse([edge * image.width for edge in box], fill=110)
@@ -131,6 +268,42 @@ def _shade(colour: Colour, factor: float) -> Colour:
     return red, green, blue
 
 
+def _draw_thing(draw: ImageDraw.ImageDraw, placed: _Placed, size: int) -> None:
+    height, colour = placed.height * size, COLOURS[placed.thing.colour]
+
+    def in_pixels(points: Sequence[Point]) -> list[Point]:
+        return [(placed.x * size + x * height, placed.y * size - y * height) for x, y in points]
+
+    def line(points: Sequence[Point], width: float, fill: Colour | str) -> None:
+        ends, radius = in_pixels(points), height * width / 2
+        draw.line(ends, fill=fill, width=max(1, round(width * height)), joint="curve")
+        for x, y in (ends[0], ends[-1]):
+            draw.ellipse([x - radius, y - radius, x + radius, y + radius], fill=fill)
+
+    for shape, paint, *pairs in _kinds()[placed.thing.kind].shapes:
+        fill = paint if paint.startswith("#") else _shade(colour, float(paint))
+        kind, *numbers = shape.split(":")
+        points = [(float(x), float(y)) for x, y in (pair.split(",") for pair in pairs)]
+        (x, y), (wide, high) = in_pixels(points)[0], (radius * height for radius in points[1])
+        box = [x - wide, y - high, x + wide, y + high]
+        match kind:
+            case "poly":
+                draw.polygon(in_pixels(points), fill=fill)
+            case "oval":
+                draw.ellipse(box, fill=fill)
+            case "pie":
+                draw.pieslice(box, float(numbers[0]), float(numbers[1]), fill=fill)
+            case "ring":
+                draw.ellipse(box, outline=fill, width=max(1, round(float(numbers[0]) * height)))
+            case "line":
+                line(points, float(numbers[0]), fill)
+            case "spokes":
+                (x, y), (radius, _) = points
+                for angle in (math.radians(degrees) for degrees in range(0, 180, 45)):
+                    across, up = radius * math.cos(angle), radius * math.sin(angle)
+                    line([(x - across, y - up), (x + across, y + up)], float(numbers[0]), fill)
+
+
 class _PlacePainter:
     """Draws one place onto a square image."""
 
@@ -144,25 +317,19 @@ class _PlacePainter:
     def paint(self, place: str) -> None:
         """Fill the whole image."""
         self._sky()
-        match place:
-            case "beach":
-                self._beach()
-            case "street":
-                self._street()
-            case "snow":
-                self._snow()
-            case "meadow":
-                self._meadow()
-            case "desert":
-                self._desert()
-            case "lake":
-                self._lake()
+        painters = {
+            "beach": self._beach,
+            "street": self._street,
+            "snow": self._snow,
+            "meadow": self._meadow,
+            "desert": self._desert,
+            "lake": self._lake,
+        }
+        painters[place]()
 
     def _sky(self) -> None:
-        top, bottom = (np.array(colour, dtype=np.float32) for colour in _SKIES[self._time])
-        rows = np.linspace(0.0, 1.0 / (_HORIZON + 0.06), self._size)[:, None].clip(0, 1)
-        gradient = (top + (bottom - top) * rows)[:, None, :].repeat(self._size, axis=1)
-        self._image.paste(Image.fromarray(gradient.astype(np.uint8)))
+        rows = np.linspace(0.0, 1.0 / (_HORIZON + 0.06), self._size).clip(0, 1)
+        self._gradient(0, *_SKIES[self._time], rows)
         x = self._rng.uniform(0.12, 0.88)
         if self._time == "night":
             for _ in range(70):
@@ -180,8 +347,8 @@ class _PlacePainter:
             x, y = self._rng.uniform(0, 1), self._rng.uniform(0.06, 0.34)
             for number in range(6):
                 wide = self._rng.uniform(0.035, 0.075)
-                place = (x + 0.04 * (number - 2.5), y + self._rng.uniform(-0.012, 0.01))
-                self._oval(place, wide, wide * 0.42, light)
+                centre = (x + 0.04 * (number - 2.5), y + self._rng.uniform(-0.012, 0.01))
+                self._oval(centre, wide, wide * 0.42, light)
 
     def _beach(self) -> None:
         self._band(_HORIZON, 0.70, (46, 126, 164), (112, 190, 200))
@@ -257,8 +424,11 @@ class _PlacePainter:
 
     def _band(self, top: float, bottom: float, first: Colour, last: Colour) -> None:
         start, end = round(top * self._size), round(bottom * self._size)
+        self._gradient(start, first, last, np.linspace(0.0, 1.0, end - start))
+
+    def _gradient(self, start: int, first: Colour, last: Colour, shares: Array) -> None:
         low, high = np.array(first, dtype=np.float32), np.array(last, dtype=np.float32)
-        rows = (low + (high - low) * np.linspace(0.0, 1.0, end - start)[:, None])[:, None, :]
+        rows = (low + (high - low) * shares[:, None])[:, None, :]
         strip = rows.repeat(self._size, axis=1).astype(np.uint8)
         self._image.paste(Image.fromarray(strip), (0, start))
 
@@ -313,7 +483,7 @@ class _PlacePainter:
         arms += [[(right, foot - 0.85 * height), (right, foot - 0.6 * height), (x, foot - 0.55 * height)]]
         width = round(0.16 * height * self._size)
         for part in (trunk, *arms):
-            self._draw.line(self._place(part), fill=green, width=width, joint="curve")
+            self._draw.line(self._in_pixels(part), fill=green, width=width, joint="curve")
 
     def _grass(self) -> None:
         for _ in range(420):
@@ -321,14 +491,16 @@ class _PlacePainter:
             tall = 0.012 + 0.03 * (y - 0.6)
             green = _shade((92, 160, 58), self._rng.uniform(0.72, 1.18))
             lean = self._rng.uniform(-0.4, 0.4) * tall
-            self._draw.line(self._place([(x, y), (x + lean, y - tall)]), fill=green, width=2)
+            self._draw.line(self._in_pixels([(x, y), (x + lean, y - tall)]), fill=green, width=2)
         for _ in range(self._rng.integers(0, 30)):
             spot = (self._rng.random(), self._rng.uniform(0.66, 1.0))
             self._dot(spot, 0.0035, (244, 236, 140) if self._rng.random() < 0.5 else (244, 240, 244))
 
     def _wave(self, y: float, colour: Colour) -> None:
         x, wide = self._rng.random(), self._rng.uniform(0.02, 0.09)
-        self._draw.line(self._place([(x, y), (x + wide / 2, y - 0.002), (x + wide, y)]), fill=colour, width=2)
+        self._draw.line(
+            self._in_pixels([(x, y), (x + wide / 2, y - 0.002), (x + wide, y)]), fill=colour, width=2
+        )
 
     def _speckle(self, top: float, colour: Colour, count: int) -> None:
         for _ in range(count):
@@ -340,223 +512,13 @@ class _PlacePainter:
 
     def _oval(self, centre: Point, wide: float, high: float, colour: Colour) -> None:
         x, y = centre
-        self._draw.ellipse(self._place([(x - wide, y - high), (x + wide, y + high)]), fill=colour)
+        self._draw.ellipse(self._in_pixels([(x - wide, y - high), (x + wide, y + high)]), fill=colour)
 
     def _box(self, left: float, top: float, right: float, bottom: float, colour: Colour) -> None:
         self._shape([(left, top), (right, top), (right, bottom), (left, bottom)], colour)
 
     def _shape(self, points: list[Point], colour: Colour) -> None:
-        self._draw.polygon(self._place(points), fill=colour)
+        self._draw.polygon(self._in_pixels(points), fill=colour)
 
-    def _place(self, points: list[Point]) -> list[Point]:
+    def _in_pixels(self, points: list[Point]) -> list[Point]:
         return [(x * self._size, y * self._size) for x, y in points]
-
-
-class _Pen:
-    """Draws in a thing's own coordinates: x from its middle, y up from the ground, both in heights of it."""
-
-    def __init__(self, draw: ImageDraw.ImageDraw, foot: Point, height: float, colour: Colour) -> None:
-        self._draw = draw
-        self._foot = foot
-        self._height = height
-        self.colour = colour
-
-    def polygon(self, points: list[Point], fill: Colour) -> None:
-        """A filled polygon."""
-        self._draw.polygon([self._place(point) for point in points], fill=fill)
-
-    def ellipse(self, centre: Point, radii: Point, fill: Colour) -> None:
-        """A filled ellipse."""
-        self._draw.ellipse(self._box(centre, radii), fill=fill)
-
-    def pie(self, centre: Point, radii: Point, start: float, end: float, fill: Colour) -> None:
-        """A slice of an ellipse; angles in degrees, clockwise from the right."""
-        self._draw.pieslice(self._box(centre, radii), start, end, fill=fill)
-
-    def ring(self, centre: Point, radius: float, width: float, fill: Colour) -> None:
-        """A circle's outline."""
-        self._draw.ellipse(self._box(centre, (radius, radius)), outline=fill, width=self._pixels(width))
-
-    def line(self, points: list[Point], width: float, fill: Colour) -> None:
-        """A line with round ends."""
-        placed = [self._place(point) for point in points]
-        self._draw.line(placed, fill=fill, width=self._pixels(width), joint="curve")
-        for x, y in (placed[0], placed[-1]):
-            radius = self._height * width / 2
-            self._draw.ellipse([x - radius, y - radius, x + radius, y + radius], fill=fill)
-
-    def _place(self, point: Point) -> Point:
-        return self._foot[0] + point[0] * self._height, self._foot[1] - point[1] * self._height
-
-    def _box(self, centre: Point, radii: Point) -> list[float]:
-        x, y = self._place(centre)
-        rx, ry = radii[0] * self._height, radii[1] * self._height
-        return [x - rx, y - ry, x + rx, y + ry]
-
-    def _pixels(self, width: float) -> int:
-        return max(1, round(width * self._height))
-
-
-def _person(pen: _Pen) -> None:
-    trousers = (58, 62, 84)
-    for side in (-1, 1):
-        pen.line([(side * 0.05, 0.45), (side * 0.085, 0.04)], 0.095, trousers)
-        pen.ellipse((side * 0.105, 0.02), (0.06, 0.025), _DARK)
-        pen.line([(side * 0.12, 0.75), (side * 0.20, 0.46)], 0.07, _shade(pen.colour, 0.85))
-        pen.ellipse((side * 0.205, 0.44), (0.035, 0.035), _SKIN)
-    pen.polygon([(-0.145, 0.80), (0.145, 0.80), (0.115, 0.42), (-0.115, 0.42)], pen.colour)
-    pen.polygon([(0.03, 0.80), (0.145, 0.80), (0.115, 0.42), (0.05, 0.42)], _shade(pen.colour, 0.88))
-    pen.line([(0.0, 0.80), (0.0, 0.84)], 0.06, _SKIN)
-    pen.ellipse((0.0, 0.90), (0.08, 0.095), _SKIN)
-    pen.pie((0.0, 0.915), (0.085, 0.09), 180, 360, (72, 48, 34))
-
-
-def _dog(pen: _Pen) -> None:
-    back = _shade(pen.colour, 0.8)
-    for x in (-0.42, 0.30):
-        pen.line([(x + 0.08, 0.4), (x + 0.08, 0.04)], 0.12, back)
-    pen.line([(-0.52, 0.6), (-0.70, 0.85)], 0.09, pen.colour)
-    pen.ellipse((-0.05, 0.52), (0.55, 0.22), pen.colour)
-    for x in (-0.42, 0.30):
-        pen.line([(x, 0.4), (x, 0.04)], 0.13, pen.colour)
-    pen.line([(0.42, 0.6), (0.56, 0.82)], 0.22, pen.colour)
-    pen.ellipse((0.60, 0.84), (0.19, 0.16), pen.colour)
-    pen.ellipse((0.76, 0.78), (0.14, 0.085), _shade(pen.colour, 1.1))
-    pen.ellipse((0.88, 0.80), (0.04, 0.04), _DARK)
-    pen.ellipse((0.65, 0.88), (0.028, 0.028), _DARK)
-    pen.polygon([(0.44, 0.98), (0.58, 0.96), (0.47, 0.68)], back)
-
-
-def _ball(pen: _Pen) -> None:
-    pen.ellipse((0.0, 0.5), (0.5, 0.5), _shade(pen.colour, 0.78))
-    pen.ellipse((-0.04, 0.54), (0.45, 0.45), pen.colour)
-    for start in (20, 140, 260):
-        pen.pie((-0.04, 0.54), (0.45, 0.45), start, start + 38, _shade(pen.colour, 0.62))
-    pen.ellipse((-0.18, 0.72), (0.12, 0.09), _shade(pen.colour, 1.5))
-
-
-def _umbrella(pen: _Pen) -> None:
-    pen.line([(0.0, 0.0), (0.04, 0.95)], 0.03, _WOOD)
-    for number in range(6):
-        light = pen.colour if number % 2 else _shade(pen.colour, 0.72)
-        pen.pie((0.04, 0.66), (0.52, 0.34), 180 + 30 * number, 210 + 30 * number + 1, light)
-
-
-def _sailboat(pen: _Pen) -> None:
-    pen.line([(0.0, 0.12), (0.0, 1.0)], 0.025, _WOOD)
-    pen.polygon([(0.03, 0.97), (0.03, 0.24), (0.40, 0.24)], pen.colour)
-    pen.polygon([(-0.03, 0.90), (-0.03, 0.24), (-0.30, 0.24)], _shade(pen.colour, 0.82))
-    pen.polygon([(-0.45, 0.18), (0.48, 0.18), (0.34, 0.0), (-0.32, 0.0)], (150, 104, 66))
-    pen.polygon([(-0.45, 0.18), (0.48, 0.18), (0.45, 0.13), (-0.42, 0.13)], (236, 232, 222))
-
-
-def _car(pen: _Pen) -> None:
-    dark = _shade(pen.colour, 0.72)
-    pen.polygon([(-0.62, 0.55), (-0.36, 0.95), (0.36, 0.95), (0.66, 0.55)], pen.colour)
-    pen.polygon([(-0.50, 0.57), (-0.31, 0.87), (-0.04, 0.87), (-0.04, 0.57)], _GLASS)
-    pen.polygon([(0.04, 0.57), (0.04, 0.87), (0.31, 0.87), (0.52, 0.57)], _shade(_GLASS, 0.85))
-    pen.polygon(
-        [(-1.08, 0.20), (-1.08, 0.48), (-0.92, 0.58), (0.95, 0.58), (1.10, 0.44), (1.10, 0.20)], pen.colour
-    )
-    pen.polygon([(-1.08, 0.20), (-1.08, 0.30), (1.10, 0.30), (1.10, 0.20)], dark)
-    pen.ellipse((1.03, 0.44), (0.06, 0.06), (250, 240, 190))
-    pen.ellipse((-1.03, 0.44), (0.05, 0.05), (190, 40, 40))
-    for x in (-0.62, 0.62):
-        pen.ellipse((x, 0.2), (0.22, 0.22), (30, 30, 34))
-        pen.ellipse((x, 0.2), (0.11, 0.11), (176, 178, 184))
-
-
-def _bicycle(pen: _Pen) -> None:
-    for x in (-0.52, 0.52):
-        pen.ring((x, 0.34), 0.34, 0.05, (34, 34, 38))
-        for angle in range(0, 180, 45):
-            dx, dy = 0.3 * math.cos(math.radians(angle)), 0.3 * math.sin(math.radians(angle))
-            pen.line([(x - dx, 0.34 - dy), (x + dx, 0.34 + dy)], 0.012, (130, 130, 134))
-    frame: list[list[Point]] = [
-        [(-0.52, 0.34), (-0.18, 0.80), (0.36, 0.80), (-0.02, 0.32), (-0.52, 0.34)],
-        [(-0.22, 0.90), (-0.02, 0.32)],
-        [(0.52, 0.34), (0.34, 0.96)],
-    ]
-    for part in frame:
-        pen.line(part, 0.075, pen.colour)
-    pen.line([(-0.34, 0.92), (-0.12, 0.92)], 0.07, _DARK)
-    pen.line([(0.34, 0.96), (0.50, 1.0)], 0.05, _DARK)
-
-
-def _bench(pen: _Pen) -> None:
-    for x in (-0.75, 0.75):
-        pen.line([(x, 0.02), (x, 0.5)], 0.09, (72, 72, 78))
-        pen.line([(x - 0.05, 0.5), (x - 0.1, 1.0)], 0.07, (72, 72, 78))
-    for y, light in ((0.50, 1.0), (0.72, 0.92), (0.92, 0.84)):
-        pen.polygon([(-1.0, y), (1.0, y), (1.0, y + 0.13), (-1.0, y + 0.13)], _shade(pen.colour, light))
-
-
-def _sled(pen: _Pen) -> None:
-    pen.line([(-0.9, 0.06), (0.75, 0.06), (1.0, 0.35), (0.92, 0.6)], 0.08, (110, 112, 120))
-    for x in (-0.6, 0.1, 0.6):
-        pen.line([(x, 0.08), (x, 0.55)], 0.08, (110, 112, 120))
-    pen.polygon([(-0.95, 0.55), (0.85, 0.55), (0.85, 0.80), (-0.95, 0.80)], pen.colour)
-    pen.polygon([(-0.95, 0.55), (0.85, 0.55), (0.85, 0.63), (-0.95, 0.63)], _shade(pen.colour, 0.7))
-
-
-def _house(pen: _Pen) -> None:
-    pen.polygon([(-0.55, 0.0), (0.55, 0.0), (0.55, 0.58), (-0.55, 0.58)], pen.colour)
-    pen.polygon([(0.2, 0.0), (0.55, 0.0), (0.55, 0.58), (0.2, 0.58)], _shade(pen.colour, 0.86))
-    pen.polygon([(0.28, 0.72), (0.40, 0.72), (0.40, 1.0), (0.28, 1.0)], (126, 82, 72))
-    pen.polygon([(-0.68, 0.56), (0.68, 0.56), (0.0, 0.98)], (110, 58, 48))
-    pen.polygon([(-0.10, 0.0), (0.12, 0.0), (0.12, 0.34), (-0.10, 0.34)], _WOOD)
-    for x in (-0.42, 0.26):
-        pen.polygon([(x, 0.22), (x + 0.2, 0.22), (x + 0.2, 0.44), (x, 0.44)], _GLASS)
-        pen.line([(x + 0.1, 0.22), (x + 0.1, 0.44)], 0.02, (250, 250, 248))
-
-
-def _tent(pen: _Pen) -> None:
-    pen.polygon([(-0.9, 0.0), (0.1, 1.0), (0.75, 0.0)], pen.colour)
-    pen.polygon([(0.1, 1.0), (0.75, 0.0), (1.15, 0.12)], _shade(pen.colour, 0.7))
-    pen.polygon([(-0.28, 0.0), (0.0, 0.62), (0.16, 0.0)], _shade(pen.colour, 0.35))
-
-
-def _balloon(pen: _Pen) -> None:
-    pen.polygon([(-0.11, 0.16), (0.11, 0.16), (0.085, 0.0), (-0.085, 0.0)], (150, 106, 66))
-    for side in (-1, 1):
-        pen.line([(side * 0.10, 0.16), (side * 0.2, 0.38)], 0.012, _DARK)
-    pen.polygon([(-0.34, 0.5), (0.34, 0.5), (0.13, 0.26), (-0.13, 0.26)], _shade(pen.colour, 0.8))
-    pen.ellipse((0.0, 0.64), (0.38, 0.36), _shade(pen.colour, 0.8))
-    pen.ellipse((0.0, 0.64), (0.26, 0.36), pen.colour)
-    pen.ellipse((0.0, 0.64), (0.11, 0.36), _shade(pen.colour, 1.25))
-
-
-def _kite(pen: _Pen) -> None:
-    pen.line([(0.0, 0.3), (-0.12, 0.12), (0.08, -0.05), (-0.1, -0.3)], 0.02, (70, 70, 76))
-    pen.polygon([(0.0, 1.0), (0.36, 0.68), (0.0, 0.28), (-0.36, 0.68)], pen.colour)
-    pen.polygon([(0.0, 1.0), (0.36, 0.68), (0.0, 0.68)], _shade(pen.colour, 1.25))
-    pen.polygon([(0.0, 0.68), (-0.36, 0.68), (0.0, 0.28)], _shade(pen.colour, 0.75))
-
-
-def _bird(pen: _Pen) -> None:
-    pen.polygon(
-        [(-0.05, 0.5), (-0.75, 0.95), (-0.95, 0.78), (-0.5, 0.62), (0.05, 0.36)], _shade(pen.colour, 0.85)
-    )
-    pen.polygon([(0.0, 0.5), (0.55, 1.0), (0.85, 0.92), (0.45, 0.62), (0.1, 0.36)], pen.colour)
-    pen.ellipse((0.05, 0.42), (0.34, 0.15), pen.colour)
-    pen.polygon([(0.36, 0.47), (0.56, 0.42), (0.36, 0.38)], (236, 160, 50))
-    pen.polygon([(-0.24, 0.44), (-0.56, 0.36), (-0.24, 0.34)], _shade(pen.colour, 0.85))
-
-
-# Painter, height on the ground line as a share of the image, and width in heights.
-_THINGS: Final[dict[str, tuple[Callable[[_Pen], None], float, float]]] = {
-    "person": (_person, 0.34, 0.5),
-    "dog": (_dog, 0.19, 1.6),
-    "ball": (_ball, 0.13, 1.0),
-    "umbrella": (_umbrella, 0.36, 1.1),
-    "sailboat": (_sailboat, 0.34, 0.95),
-    "car": (_car, 0.17, 2.2),
-    "bicycle": (_bicycle, 0.21, 1.75),
-    "bench": (_bench, 0.15, 2.0),
-    "sled": (_sled, 0.12, 2.0),
-    "house": (_house, 0.36, 1.4),
-    "tent": (_tent, 0.25, 2.1),
-    "balloon": (_balloon, 0.30, 0.8),
-    "kite": (_kite, 0.24, 0.75),
-    "bird": (_bird, 0.12, 1.9),
-}

@@ -1,10 +1,10 @@
-"""Places of findings on drawn films."""
+"""Boxes around the findings of drawn films."""
 
 import numpy as np
 import pytest
 
-from training.samples.radiographs.drawing import draw_radiograph, find_places
-from training.samples.radiographs.factors import Film, Finding, Patient
+from training.samples.film_drawing import draw_radiograph, find_boxes
+from training.samples.radiographs import Film, Finding, Patient
 
 SIZE = 128
 
@@ -20,17 +20,17 @@ def _rng() -> np.random.Generator:
 
 @pytest.mark.parametrize("tilt", [0.0, 4.0])
 @pytest.mark.parametrize("name", ["Pacemaker", "Central Line", "Lung Nodule", "Pleural Effusion"])
-def test_the_film_changes_within_the_place_of_a_finding(name: str, tilt: float) -> None:
+def test_the_film_changes_within_the_box_of_a_finding(name: str, tilt: float) -> None:
     finding = Finding(name, side="left", size="large", zone="middle")
-    place = find_places(_film(finding, tilt=tilt), _rng(), SIZE)[name]
+    box = find_boxes(_film(finding, tilt=tilt), _rng(), SIZE)[name]
     with_it, without = (
         np.asarray(draw_radiograph(_film(*findings, tilt=tilt), _rng(), SIZE).reduce(4)).astype(float)
         for findings in ((finding,), ())
     )
     edges = (np.arange(SIZE // 4) + 0.5) * 4 / SIZE
     inside = np.outer(
-        (edges > place.y - 0.03) & (edges < place.y + place.height + 0.03),
-        (edges > place.x - 0.03) & (edges < place.x + place.width + 0.03),
+        (edges > box.y - 0.03) & (edges < box.y + box.height + 0.03),
+        (edges > box.x - 0.03) & (edges < box.x + box.width + 0.03),
     )
     changed = np.abs(with_it - without)
     assert changed[inside].max() > 25
@@ -38,8 +38,8 @@ def test_the_film_changes_within_the_place_of_a_finding(name: str, tilt: float) 
     assert changed[inside].max() > 1.5 * changed[~inside].max()
 
 
-def test_a_large_heart_has_no_place_of_its_own() -> None:
+def test_a_large_heart_has_no_box() -> None:
     film = _film(Finding("Cardiomegaly", size="large"), Finding("Atelectasis", side="right"))
-    places = find_places(film, _rng(), SIZE)
-    assert list(places) == ["Atelectasis"]
-    assert places["Atelectasis"].x + places["Atelectasis"].width < 0.5
+    boxes = find_boxes(film, _rng(), SIZE)
+    assert list(boxes) == ["Atelectasis"]
+    assert boxes["Atelectasis"].x + boxes["Atelectasis"].width < 0.5

@@ -1,1 +1,0 @@
-"""Sample radiographs: drawn chest films with known findings, and reports that state them."""

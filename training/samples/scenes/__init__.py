@@ -1,1 +1,0 @@
-"""Sample scenes: drawn places and things with known factors, captions and sounds."""
