@@ -299,8 +299,8 @@ def test_hundreds_of_malformed_files_are_refused_or_imported_in_little_time_and_
     (tmp_path / "files").mkdir()
     (tmp_path / "images").mkdir()
     paths = list(_malformed_files(tmp_path / "files", 440))
-    places = [Place(number, path) for number, path in enumerate(paths)]
-    found = list(dicom.examine_all(places, Source(tmp_path / "files", tmp_path, key=b"key")))
+    files = [SourceFile(number, path) for number, path in enumerate(paths)]
+    found = list(dicom.examine_all(files, Source(tmp_path / "files", tmp_path, key=b"key")))
     assert any(examined.films for examined in found)
     _check({path: examined.refused for path, examined in zip(paths, found, strict=True)})
 
