@@ -125,7 +125,7 @@ def remove_reports_of(
     """
     own = ReportRow.collection_id == collection_id
     count = _removed(session, own & ReportRow.patient.in_(list(patients))) if patients else 0
-    # Of a patient with several ids, the others are among the keys.
+    # If a patient has several ids, the others are among the keys.
     matching = {*keys, *(f"patient:{patient}" for patient in patients)}
     if matching:
         query = select(ReportRow.id, ReportRow.keys).where(own, ReportRow.study.is_(None))

@@ -43,7 +43,7 @@ _TOO_LARGE: Final = Kind(
 )
 
 PARAMETER: Final = "link"
-# Of the maker's name, which the audit trail shows.
+# Characters of the maker's name, which the audit trail shows.
 _MAX_NAME: Final = 200
 _WRONG: Final = Kind("wrong-link", "The link is not valid", HTTPStatus.FORBIDDEN)
 _ENDED: Final = Kind("link-ended", "The link has ended", HTTPStatus.FORBIDDEN)

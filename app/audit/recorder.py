@@ -63,7 +63,7 @@ class Recorder:
         self._changed = threading.Condition()
         self._events: deque[Event] = deque()
         self._ids = self._added = self._written = self._urgent = 0
-        # Of requests that wait until all events up to a number are on the disk.
+        # Requests that wait until all events up to a number are on disk.
         self._waiting: deque[tuple[int, Future[None]]] = deque()
         self._closing: float | None = None
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)

@@ -39,7 +39,7 @@ router = APIRouter(prefix="/v1", tags=["collections"], route_class=GuardedRoute)
 _PROBLEMS = problem_responses(
     HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INSUFFICIENT_STORAGE
 )
-# Of all that changes images or collections.
+# Problems of everything that changes images or collections.
 WRITE_PROBLEMS = _PROBLEMS | problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR)
 writes = APIRouter(prefix="/v1", tags=["writes"], responses=WRITE_PROBLEMS, route_class=IdempotentRoute)
 

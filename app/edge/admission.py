@@ -236,7 +236,7 @@ class Stages:
         full = [stage for stage in (self.searches, self.image_searches) if stage.limiter.is_full]
         if not full:
             return None
-        # Of several headers of one name, the first counts.
+        # The first of several headers of one name counts.
         headers = dict(reversed(scope["headers"]))
         stage, _ = self.select(self.operations.match(scope), headers)
         if stage not in full or headers.get(b"origin"):
@@ -265,7 +265,7 @@ class Admission:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or refuse it."""
-        # Of several headers of one name, the first counts.
+        # The first of several headers of one name counts.
         headers = dict(reversed(scope["headers"]))
         stage, limit = self._stages.select(scope[OPERATION], headers)
         length = headers.get(b"content-length") or b"0"

@@ -311,7 +311,7 @@ FRAMEWORK_KINDS = {
 _MAX_ERRORS: Final = 8
 _MAX_MESSAGE_LENGTH: Final = 400
 _ANOTHER_FORM: Final = "It is not of the form that is described in /docs."
-# Of errors that validators of the service raise, `value_error` has the words of the validator.
+# Errors that validators of the service raise have the type `value_error` and the validator's words.
 _OF_PYDANTIC: Final = frozenset(get_args(ErrorType)) - {"value_error"}
 # Our messages for callers, which replace those of pydantic, each with the errors that it describes.
 _ERRORS: Final[Mapping[str, Sequence[str]]] = {

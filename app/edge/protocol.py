@@ -100,7 +100,7 @@ class Connections:
         self, limits: ConnectionLimits, ended: Callable[[Reason], None], number: Count | None = None
     ) -> None:
         self.limits = limits
-        # Of all processes.
+        # Connections of all processes.
         self._number = number or Sharing().count()
         self._ended = ended
         self._open: dict[BoundedProtocol, None] = {}
@@ -308,7 +308,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._answering: RequestResponseCycle | None = None
         self._rest = b""
         self._last_words: tuple[Kind, str] | None = None
-        # Of the request that arrives.
+        # State of the request that arrives.
         self._in_head = self._telling = self._chunked = False
         self._head_since: float | None = None
         self._body_since: float | None = None

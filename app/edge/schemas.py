@@ -47,7 +47,7 @@ def _visible(text: str) -> str:
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(_visible), Field(min_length=1)]
-# Of the digest of a bundle.
+# Digest of a bundle.
 DIGEST_PATTERN: Final = r"^[0-9a-f]{64}$"
 
 

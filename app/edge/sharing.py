@@ -50,7 +50,7 @@ class Events:
     """The latest events of all processes, of which each process takes those that it doesn't know yet.
 
     Args:
-        form: Of an event, as of `struct`.
+        form: Form of an event, as of `struct`.
         kept: A process that looks less often than after so many events misses the oldest.
     """
 

@@ -43,7 +43,7 @@ _LEAST_BATCH: Final = 8
 # Measured on 64 photographs: fewer steps change little, and the best epoch isn't the last.
 _LEAST_STEPS: Final = 80
 _WARMUP_SHARE: Final = 0.1
-# Of fewer images, rsum moves by more than two points with a single rank.
+# With fewer images, rsum moves by more than two points with a single rank.
 _LEAST_FOR_RSUM: Final = 50
 _DEEP: Final = 10
 _LENGTH: Final = frozenset({"train.epochs", "train.steps", "schedule.warmup_steps"})

@@ -15,7 +15,7 @@ from index.engine import SearchEngine
 from index.errors import HomeError, NoActiveGenerationError, UnknownCollectionError
 from index.search.results import ActiveGeneration
 
-# Of a check that concerns some collections, whose encoder cannot be loaded, while others are searched.
+# Some collections can't be searched, since their encoder can't be loaded, while others can.
 DEGRADED = "degraded: the encoder cannot be loaded"
 
 _PROBE = "ready"

@@ -19,7 +19,7 @@ from index.keys.api_keys import Role
 
 RETRAIN: Final = "retrain"
 REINDEX: Final = "reindex"
-# Of numbers that a database can look for.
+# Digits of the largest numbers that a database can look up.
 _MAX_DIGITS: Final = 18
 # All other words of a retraining that begin with dashes are options, followed by their value.
 _FLAGS: Final = frozenset({"--promote", "--no-promote", "--"})

@@ -29,7 +29,7 @@ _RECHECK_SECONDS = 5.0
 _PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY)
 _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
 _Limit = Annotated[int, Query(ge=1, le=1000, description="Number of jobs on a page.")]
-# Of numbers that a database can look for.
+# Digits of the largest numbers that a database can look up.
 _MAX_CURSOR = 18
 _OF_JOB = may("admin", of_job=True)
 

@@ -38,7 +38,7 @@ _AT_ONCE_BYTES: Final = 32 << 20
 _PROCESSING: Final = 0x0110
 _CLASS: Final = 0x0122
 _UNREADABLE: Final = 0xC000
-# Of an instance of another study than the address names: it does not match.
+# The instance belongs to another study than the address names.
 _MISMATCH: Final = 0xA900
 _REASONS: Final[dict[Outcome, int]] = {
     "refused": _UNREADABLE,

@@ -472,7 +472,7 @@ async def note_queries(
     parts: dict[str, list[str]] = {}
     for search in every:
         if search.images or search.unlike_images:
-            # Of large files it takes milliseconds.
+            # Large files take milliseconds.
             await services.threads.read(getattr, search, "digests")
         for name, texts in search.audited().items():
             parts.setdefault(name, []).extend(texts)

@@ -43,7 +43,7 @@ _FREQUENCY_WEIGHT: Final = 0.25
 _ALL: Final = 2**62
 # Compounds of a word that are looked up, those of the most images.
 _MAX_COMPOUNDS: Final = 2048
-# Of these PostgreSQL counts how often an image has them: its rank compares every image with every word.
+# So many words are counted in each image by PostgreSQL: its rank compares every image with every word.
 _MAX_RANKED: Final = 64
 # Pairs of a run that PostgreSQL looks up; the run is then looked for in the image's runs.
 _MAX_PAIRS: Final = 32

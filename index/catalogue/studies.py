@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from index.catalogue.tables import ArchiveRow, ArchiveStudyRow, AttributeRow, ImageRow
 
 Outcome = Literal["taken", "refused", "left out", "quarantined"]
-# Of a structured report that was taken, the outcome has the digest behind it.
+# Outcome of a structured report that was accepted, followed by its digest.
 _REPORT: Final = "report "
 
 

@@ -454,7 +454,7 @@ def parse_words(words: str) -> WordQuery:
             alternatives = list(dict.fromkeys([*alternatives, *stems(spelled[0])]))
         alternatives = alternatives if parts < _MAX_PARTS else []
         parts += bool(alternatives)
-        # Of many spellings few are words: these are looked up as they are.
+        # Few of many spellings are words: these are looked up as they are.
         spelled += inflections(spelled[0]) if len(spelled) == 1 else []
         forms = tuple(form for form in dict.fromkeys([*inflections(text), *spelled]) if form != text)
         parsed.append(QueryWord(text, spelt, False, forms, tuple(alternatives), tuple(beginnings(text))))

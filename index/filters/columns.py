@@ -221,7 +221,7 @@ class Column:
             return int(np.searchsorted(self._values, endpoint.value, "right" if endpoint.after else "left"))
         bisect = bisect_right if endpoint.after else bisect_left
         index = bisect(self.texts, endpoint.value)
-        # Of the same type, or all values would be converted.
+        # The same type, or all values would be converted.
         return int(np.searchsorted(self._values, self._values.dtype.type(index)))
 
 

@@ -48,7 +48,7 @@ def parse_date(text: str) -> Period | None:
             seconds = _seconds(instant if instant.tzinfo else instant.replace(tzinfo=UTC))
             return Period(seconds, seconds)
     except (ValueError, OverflowError):
-        # Of the form of a date, but no day or hour is so named.
+        # It has the form of a date, but there is no such day or hour.
         return None
     return None
 

@@ -64,7 +64,7 @@ class Facet:
         distinct: Number of different texts and booleans.
         minimum: The smallest number or the earliest date, in ISO 8601; None without either.
         maximum: The largest number or the latest date.
-        date_shifted: Of "date", whether de-identification has shifted some; None: unknown.
+        date_shifted: Whether de-identification has shifted "date" in some records; None: unknown.
     """
 
     name: str

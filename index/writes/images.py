@@ -43,8 +43,8 @@ class PictureWrite:
     Attributes:
         sha256: Digest of the file.
         media_type: Media type of the file.
-        width: Of the upright image.
-        height: Of the upright image.
+        width: Width of the upright image.
+        height: Height of the upright image.
         vector: As `index.vectors.protocol` encodes it; empty until the picture is embedded.
         flags: Those of `PICTURE_FIELDS` that are true of the picture.
     """

@@ -12,7 +12,7 @@ from training.imaging.window import Window
 # Profiles of printing presses have up to 3 MB.
 MOST_PROFILE_BYTES: Final = 4 << 20
 _SPACES: Final = {"RGB": "RGB ", "L": "GRAY", "CMYK": "CMYK", "LAB": "Lab "}
-# Of 255. A transform that moves no colour further is left out; sRGB itself has many spellings.
+# Levels of 255. A transform that moves no colour further is left out; sRGB itself has many spellings.
 _UNSEEN: Final = 2
 _PATCHES: Final = 9
 _BAND_PIXELS: Final = 1 << 20

@@ -37,7 +37,7 @@ MEDIA_TYPES: Final = {
 READABLE_SUFFIXES: Final = (
     *(".jpg", ".jpeg", ".jfif", ".jpe", ".mpo", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff"),
 )
-# Of iPhones, Canon and Sony; the extra `heic` decodes them.
+# Files of iPhones, Canon and Sony; the extra `heic` decodes them.
 HEIC_SUFFIXES: Final = (".heic", ".heif", ".hif")
 _AVIF_BRANDS: Final = frozenset({b"avif", b"avis"})
 _HEIF_BRANDS: Final = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"})
@@ -407,7 +407,7 @@ class TiffForm:
 def count_tiff_pages(content: bytes, most: int) -> int:
     """Count the image file directories of a TIFF file, at most one more than `most`."""
     pages = 0
-    # Of a file that ends before the chain does, the pages up to there count.
+    # If a file ends before the chain does, the pages up to there count.
     with suppress(struct.error, OverflowError):
         for _ in islice(TiffForm(content).directories(), most + 1):
             pages += 1

@@ -135,7 +135,7 @@ def _strip_jpeg(content: bytes) -> bytes:
 
 # PNG: texts, times, EXIF data, unknown chunks (PNG, third edition).
 
-# Of animations, colours and sizes of pixels; all others say nothing of the picture.
+# Animations, colours and sizes of pixels; all others don't describe the picture.
 _KEPT_CHUNKS: Final = frozenset(
     {b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"iCCP", b"cICP", b"mDCV", b"cLLI", b"sBIT", b"bKGD", b"pHYs"}
     | {b"hIST", b"acTL", b"fcTL", b"fdAT"}

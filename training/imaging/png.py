@@ -17,11 +17,11 @@ _CRITICAL: Final = frozenset({b"IHDR", b"PLTE", b"IDAT"})
 _END: Final = b"\0\0\0\0IEND\xaeB`\x82"
 # Chunks of another length cannot be read.
 _ANIMATION_BYTES: Final = {b"acTL": 8, b"fcTL": 26}
-# Of the transparent grey or RGB value, by the type of colour; a palette has up to 256 opacities.
+# Bytes of the transparent grey or RGB value, by color type; a palette has up to 256 opacities.
 _LEAST_CLEAR_BYTES: Final = {0: 2, 2: 6}
 _PROFILE: Final = b"iCCP"
 _XMP: Final = b"iTXtXML:com.adobe.xmp\0\0"
-# Of what may have an orientation.
+# Chunks that may have an orientation.
 EXIF_MARKS: Final = (b"eXIf", _XMP)
 _MOST_METADATA_BYTES: Final = 1 << 20
 _OPACITY: Final = 65_535

@@ -23,10 +23,10 @@ class Square:
     Attributes:
         size: Side.
         resize: Crop the centre and resize it, resize and crop the centre, stretch, or pad with black.
-        resize_to: Of a crop: pixels of the short side, of which `size` are kept; None: `size`.
+        resize_to: Pixels of the short side of a crop, of which `size` are kept; None: `size`.
         filter: Antialiased.
-        rounding: Of `shortest_edge`: where the crop begins if half a pixel is left, as transformers or as
-            torchvision counts it.
+        rounding: How `shortest_edge` rounds where the crop begins if half a pixel is left: as transformers
+            or as torchvision does.
     """
 
     size: int

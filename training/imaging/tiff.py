@@ -26,7 +26,7 @@ _MOST_THUMBNAILS: Final = 16
 _INKS: Final = 4
 # None, LZW, Deflate (two numbers), PackBits, LZMA, Zstandard.
 _COMPRESSIONS: Final = frozenset({1, 5, 8, 32_946, 32_773, 34_925, 50_000})
-# Of those that libtiff does not decode as Pillow brings it.
+# Compressions that Pillow's libtiff doesn't decode.
 _NAMES: Final = {
     **dict.fromkeys((33_003, 33_004, 33_005, 34_712), "JPEG 2000"),
     **{34_887: "LERC", 34_892: "JPEG", 34_933: "PNG", 34_934: "JPEG XR", 50_001: "WebP"},
@@ -232,7 +232,7 @@ def _same(tags: ImageFileDirectory_v2, tag: int) -> int:
 
 def _is_known(photometric: int, count: int, bits: int, kind: str) -> bool:
     """Whether Pillow reads all bits of such samples."""
-    # Of several channels in addition to colours it reads none in planes, and few of them elsewhere.
+    # With several channels in addition to colours it reads none in planes, and few otherwise.
     if kind != "u" or bits > 8 or count > _COLOURS[photometric] + 1:
         return False
     return (bits == 8 and (count == 1 or photometric > 1)) or (count == 1 and bits in (1, 2, 4))

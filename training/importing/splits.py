@@ -30,7 +30,7 @@ SPLITS: Final[Mapping[str, Split]] = {
     "testing": "test",
 }
 _COMPONENT: Final = re.compile(rf"({'|'.join(SPLITS)})(?:[-_.]\d+(?:[-_]of[-_]\d+.*)?)?", re.IGNORECASE)
-# Of ten images without a split, one is for validation and one for testing.
+# One in ten images without a split is for validation, and one for testing.
 _DRAWN: Final[tuple[Split, ...]] = ("val", "test", *("train",) * 8)
 _GROUP_LENGTH: Final = len("copies-") + 16
 _SHOWN: Final = 5

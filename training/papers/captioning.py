@@ -63,7 +63,7 @@ class Captioning(ImageObjective, ABC):
         """What the decoder knows before each next word (b, T, W).
 
         Args:
-            regions: Of the images, (b, K, D).
+            regions: Regions of the images, (b, K, D).
             words: (b, T, W), the embeddings of the words that are read; state t has read words 0 to t.
         """
 

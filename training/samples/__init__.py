@@ -25,10 +25,10 @@ from training.samples.sounds import add_scene_sounds
 # A group of images that share a split, a record, and its image.
 _Item = tuple[int, Record, Image.Image]
 _QUALITY: Final = 92
-# Of random numbers.
+# Streams of random numbers.
 _RADIOGRAPHS, _SCENES = 1, 2
 _FILMS_PER_PATIENT: Final = (0.6, 0.28, 0.12)
-# Of ten groups, seven train, one val, two test.
+# Splits of ten groups: seven train, one val, two test.
 _SPLITS: Final[tuple[Split, ...]] = (
     *("train", "train", "val", "train", "test"),
     *("train", "train", "test", "train", "train"),

@@ -43,7 +43,7 @@ def rebuild_derived(write: Callable[[], AbstractContextManager[Session]], name: 
             state = session.execute(select(DerivedRow).with_for_update()).scalar_one()
             if state.rules != str(RULES):
                 own = version("recoquest")
-                # Of two versions that meet, one gives way: neither undoes what the other does for ever.
+                # If two versions meet, one gives way, so that they don't undo each other's work for ever.
                 if begun or Version(state.version) > Version(own):
                     logger.warning(
                         "Words and findings of the catalogue %s follow the rules of recoquest %s, and stay "

@@ -153,7 +153,7 @@ def _grey(elements: Elements, attributes: PixelAttributes, frame: int, decoded: 
         attributes.rows,
         1,
         bands,
-        # Of the frame: a compressed one may have fewer bits than the header says.
+        # The frame's bits: a compressed one may have fewer bits than the header says.
         full=float((1 << decoded.bits) - 1) if is_plain and decoded.bits <= 8 else None,
         inverted=attributes.photometric == "MONOCHROME1",
         tones=tones,

@@ -40,7 +40,7 @@ def serve(tasks: Mapping[str, DoTask], arguments: Sequence[str]) -> None:
 
     Args:
         tasks: Functions by the name of a task; they may raise ImageError and MemoryError.
-        arguments: Of the command line: PID of the parent, file descriptor of the socket, address space in
+        arguments: Command line arguments: PID of the parent, file descriptor of the socket, address space in
             bytes beyond what this process has now, and CPU seconds of a task.
     """
     parent, descriptor, memory_bytes, cpu_s = map(int, arguments)

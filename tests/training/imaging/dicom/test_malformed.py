@@ -33,6 +33,7 @@ from training.imaging.images import ImageLimits, decode_whole
 from training.imaging.processes import file_decoder
 from training.imaging.processes.file_decoder import FileDecoder
 from training.importing import dicom
+from training.importing.dicom import SourceFile
 from training.importing.layouts import Source
 
 _SYNTAXES: Final = (
