@@ -575,7 +575,7 @@ class Recorded(asyncio.Transport):
         self.calls.append("eof")
 
     def is_closing(self) -> bool:
-        """Whether that was noted."""
+        """Whether the call was recorded."""
         return not {"close", "abort"}.isdisjoint(self.calls)
 
     def close(self) -> None:
