@@ -152,7 +152,7 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(
     expect(field).to_have_attribute("autocomplete", "off")
     expect(search.tiles).to_have_count(0)
     _sign_in(page, "not a key")
-    expect(page.get_by_role("alert")).to_contain_text("The key is not known here")
+    expect(page.get_by_role("alert")).to_contain_text("The key is unknown")
     expect(field).to_be_focused()
     step("the page continues with the search of the link")
     _sign_in(page, key)
