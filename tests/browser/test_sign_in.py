@@ -240,7 +240,7 @@ def test_who_gets_no_further_is_told_why(
     expect(page.get_by_text("a key with the role admin")).to_be_visible()
     step("so is one that another browser began")
     page.goto(f"{organised}/#sign-in=ended")
-    expect(page.get_by_role("alert")).to_contain_text("begun in another browser")
+    expect(page.get_by_role("alert")).to_contain_text("started in another browser")
     step("a user without a role learns whom to ask")
     search = open_page(organised)
     _log_in(search.page, "strangers")
