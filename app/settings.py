@@ -81,8 +81,8 @@ class Settings(RadiologySettings):
     open_reading: bool = False
     """Whether everybody who reaches the service may search, without a key."""
     open_network: bool = False
-    """Whether that holds for other machines too; False: the service does not start with both open reading and
-    an address that others reach."""
+    """Whether that also applies to other machines; False: the service does not start with both open reading
+    and an address that others reach."""
     oidc_issuer: str | None = None
     """Address of an OpenID Connect provider whose tokens are taken."""
     oidc_audience: str | None = None

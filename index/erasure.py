@@ -214,8 +214,8 @@ def _forget_examples(session: Session, collection_id: int, ids: frozenset[str]) 
 def _rewrite_snapshots(home: Home, collection: str) -> None:
     """Remove the snapshots of all generations of a collection, and write those of their images again."""
     with home.catalogue.read() as session:
-        of_collection = GenerationRow.collection_id == require_collection(session, collection).id
-        numbers = session.execute(select(GenerationRow.id).where(of_collection)).scalars().all()
+        in_collection = GenerationRow.collection_id == require_collection(session, collection).id
+        numbers = session.execute(select(GenerationRow.id).where(in_collection)).scalars().all()
         generations = [get_generation(session, number)[0] for number in numbers]
     for generation in generations:
         folders = [home.snapshots_folder / name for name in (generation.uid, f"{generation.uid}-texts")]

@@ -213,9 +213,9 @@ def _main_key(session: Session, collection_id: int, key: str) -> str:
     """Return the key that all reports of a study share: that of its UID, if its images have one."""
     if key.startswith(f"{STUDY_FIELDS[0]}:"):
         return key
-    of_key = select(AttributeRow.image_id).where(_has(collection_id, key)).limit(1).scalar_subquery()
+    image_with_key = select(AttributeRow.image_id).where(_has(collection_id, key)).limit(1).scalar_subquery()
     query = select(AttributeRow.text_value).where(
-        AttributeRow.image_id == of_key, AttributeRow.name == STUDY_FIELDS[0]
+        AttributeRow.image_id == image_with_key, AttributeRow.name == STUDY_FIELDS[0]
     )
     uid = session.execute(query.limit(1)).scalar()
     return key if uid is None else f"{STUDY_FIELDS[0]}:{uid}"

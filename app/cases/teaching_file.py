@@ -228,7 +228,7 @@ class ZipResponse(StreamingResponse):
             "Content-Disposition": 'attachment; filename="teaching-file.zip"',
             "Cache-Control": "no-store",
         }
-        super().__init__(_whole(first, rest), media_type="application/zip", headers=headers)
+        super().__init__(_complete(first, rest), media_type="application/zip", headers=headers)
 
     @classmethod
     async def begin(cls, contents: AsyncGenerator[bytes], budget: Budget) -> "ZipResponse":
@@ -249,7 +249,7 @@ class ZipResponse(StreamingResponse):
             await self._rest.aclose()
 
 
-async def _whole(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def _complete(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     yield first
     try:
         async for piece in rest:

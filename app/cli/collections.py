@@ -309,10 +309,10 @@ def erase(
             operation="erase",
         )
     erased = erasure.erased
-    of_people = patient is not None or study is not None
-    if of_people and not erasure.ids and not erased.reports:
+    by_person = patient is not None or study is not None
+    if by_person and not erasure.ids and not erased.reports:
         raise NoErasureError(f"{collection} has no image and no report of this patient or study.")
-    if of_people:
+    if by_person:
         typer.echo(
             f"{collection}: {len(erasure.ids):,} images and {erased.reports:,} waiting reports are erased."
         )
@@ -323,7 +323,7 @@ def erase(
         typer.echo(f"{collection}: {image} {outcome}.")
     for image in erasure.later:
         typer.echo(f"{collection}: {image} is erased, which had one of these ids before it was moved.")
-    if erased.reports and not of_people:
+    if erased.reports and not by_person:
         typer.echo(f"Reports that waited for them: {erased.reports:,}, erased.")
     if erased.judgements:
         typer.echo(f"Judgements for queries that named them: {erased.judgements:,}, erased.")

@@ -138,8 +138,8 @@ def import_data(
         keep_dates=settings.keep_dates,
         limits=settings.image_limits,
     )
-    goes_on = "Stopped. The same command continues where this one ended."
-    with stoppable(goes_on) if chosen.writes_images else nullcontext():
+    resume_hint = "Stopped. The same command continues where this one ended."
+    with stoppable(resume_hint) if chosen.writes_images else nullcontext():
         report = import_data_set(
             chosen, data, max_rejected=max_rejected, most_decoded=sys.maxsize if check else MOST_DECODED
         )

@@ -68,7 +68,7 @@ def index(
         bool, typer.Option("--explain", help="Say which view is searched, and why; embeds nothing.")
     ] = False,
 ) -> None:
-    """Embed the images of a manifest into a collection; run again, it continues or brings it up to date."""
+    """Embed the images of a manifest into a collection; run it again to continue or update."""
     if view is not None or explain:
         _choose(collection, view, explain=explain, home=home, device=device)
         if bundle is None and data is None and not prune:
@@ -246,7 +246,7 @@ def reindex(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Embed a collection from its stored images with another bundle; run again, it continues."""
+    """Embed a collection from its stored images with another bundle; run it again to continue."""
     from app.generations.build import build_generation, open_generation
     from index.generations.models import find_model
 

@@ -1,4 +1,4 @@
-"""Changes of the names of collections, and what refuses an alias instead of one."""
+"""Renames and removes collections, and refuses an alias where a collection's own name is needed."""
 
 from http import HTTPStatus
 from typing import Final

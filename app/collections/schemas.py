@@ -34,7 +34,7 @@ class RenamedCollection(CollectionSummary):
     """A collection under its new name."""
 
     settings: list[str] = Field(
-        description="Settings of the service that still have the old name: change them, and start it again.",
+        description="Settings of the service that still have the old name: change them, and restart it.",
         examples=[["RECOQUEST_OIDC_ROLES"]],
     )
 

@@ -71,7 +71,7 @@ def version_name(base: BundleInfo, taken: Collection[str]) -> str:
 def continued_recipe(
     base: BundleInfo, recipe: str | None, overrides: Sequence[str], name: str | None = None
 ) -> Recipe:
-    """The recipe that continues with a model: its own or another, shorter and at lower learning rates.
+    """The recipe that trains a model further: its own or another, shorter and at lower learning rates.
 
     A recipe that starts from a model is short and has low rates already: both stay. Images of a service are
     copied to no disk.

@@ -320,7 +320,7 @@ def _images(home: Home) -> Finding:
     missing = [digest for digest in digests if not home.store.has(digest)]
     there = sorted(set(digests) - set(missing))
     read = random.Random(0).sample(there, min(_READ, len(there)))
-    damaged = [digest for digest in read if not _whole(home, digest)]
+    damaged = [digest for digest in read if not _is_intact(home, digest)]
     if missing or damaged:
         result = f"{len(missing):,} of {len(digests):,} files are missing"
         if damaged:
@@ -329,7 +329,7 @@ def _images(home: Home) -> Finding:
     return Finding("images", "ok", f"{len(digests):,} files are there, {len(read):,} of them were read")
 
 
-def _whole(home: Home, digest: str) -> bool:
+def _is_intact(home: Home, digest: str) -> bool:
     try:
         with home.store.path(digest).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == digest

@@ -102,7 +102,7 @@ def sync(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Take over new films of an archive and remove those that it no longer has; run again, it continues."""
+    """Import new films of an archive and remove those that it no longer has; run it again to continue."""
     if once and every is not None:
         raise typer.BadParameter("give one of --once and --every, not both.")
     settings = radiology_settings(home=home, device=device, pacs_url=url, pacs_user=user)
@@ -260,7 +260,7 @@ def reports(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Bring reports to indexed images, by study or accession number; run again, it continues."""
+    """Attach reports to indexed images, by study or accession number; run it again to continue."""
     if drop_waiting and source is not None:
         raise typer.BadParameter("it goes without a source.", param_hint="--drop-waiting")
     with (

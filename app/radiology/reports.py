@@ -234,8 +234,8 @@ class ReportIntake:
                 had = any(report.may_be_of(patient, patients) for report in gone)
                 current = current_report(own_reports) or (NO_REPORT if had else None)
                 if current is not None:
-                    of_patient = (image for image, one in images.items() if one == patient)
-                    changed += (image for image in of_patient if self._change(image, current))
+                    patient_images = (image for image, one in images.items() if one == patient)
+                    changed += (image for image in patient_images if self._change(image, current))
         return tuple(changed)
 
     def _change(self, image: str, current: CurrentReport) -> bool:

@@ -74,8 +74,8 @@ class SyncReport:
         names = ("taken", "up to date", "refused", "left out", "quarantined")
         counted = " + ".join(f"{getattr(self, name.replace(' ', '_')):,} {name}" for name in names)
         removed = f" Removed: {self.removed:,}." if self.removed else ""
-        of_reports = f" Reports: {self.reports:,} taken, {self.reports_removed:,} removed."
-        reports = of_reports if self.reports or self.reports_removed else ""
+        report_counts = f" Reports: {self.reports:,} taken, {self.reports_removed:,} removed."
+        reports = report_counts if self.reports or self.reports_removed else ""
         more = " or more" if self.doubts else ""
         line = f"{collection}: {self.studies:,} studies{more}; {self.found:,} instances found = {counted}."
         return f"{line}{removed}{reports}"

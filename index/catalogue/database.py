@@ -299,8 +299,8 @@ class Catalogue:
 
 def _is_of_use(error: DatabaseError) -> bool:
     """Return whether a driver refuses the parameters of an address, or the server has ended a transaction."""
-    of_address = isinstance(error, ProgrammingError) and error.statement is None
-    return of_address or getattr(error.orig, "sqlstate", None) == _POSTGRESQL_IDLE
+    address_is_wrong = isinstance(error, ProgrammingError) and error.statement is None
+    return address_is_wrong or getattr(error.orig, "sqlstate", None) == _POSTGRESQL_IDLE
 
 
 def open_catalogue(url: str, patience: Patience = PATIENT) -> Catalogue:

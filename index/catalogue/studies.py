@@ -72,7 +72,7 @@ def write_position(session: Session, followed: Followed, position: Position) -> 
 
 def read_studies(session: Session, followed: Followed) -> dict[str, KnownStudy]:
     """Return all known studies, by the keyed hash of their UID."""
-    query = select(ArchiveStudyRow).where(*_of_archive(followed))
+    query = select(ArchiveStudyRow).where(*_archive_conditions(followed))
     rows = session.execute(query).scalars()
     return {row.study: _known_study(row) for row in rows}
 
@@ -109,7 +109,9 @@ def note_study(
 
 def forget_study(session: Session, followed: Followed, study: str) -> None:
     """Forget a study that the archive no longer has."""
-    session.execute(delete(ArchiveStudyRow).where(*_of_archive(followed), ArchiveStudyRow.study == study))
+    session.execute(
+        delete(ArchiveStudyRow).where(*_archive_conditions(followed), ArchiveStudyRow.study == study)
+    )
 
 
 def study_uids(session: Session, collection_id: int) -> list[str]:
@@ -149,7 +151,7 @@ def _known_study(row: ArchiveStudyRow) -> KnownStudy:
     return KnownStudy(row.day, row.selection, row.checked, cast(Mapping[str, Outcome], outcomes), reports)
 
 
-def _of_archive(followed: Followed) -> tuple[ColumnElement[bool], ...]:
+def _archive_conditions(followed: Followed) -> tuple[ColumnElement[bool], ...]:
     return (
         ArchiveStudyRow.collection_id == followed.collection_id,
         ArchiveStudyRow.archive == followed.archive,

@@ -324,7 +324,7 @@ class Columns:
         if self.since is not None:
             # Changed images are few: all of their values are read.
             written = ImageRow.collection_id == self.collection_id, ImageRow.sequence > self.since
-            query = select(ImageRow.id, column).where(*written, *_of_field(field, kind))
+            query = select(ImageRow.id, column).where(*written, *_field_conditions(field, kind))
             if field not in TEXT_COLUMNS:
                 table = _table_of(field)
                 query = query.join(table, table.image_id == ImageRow.id)
@@ -352,7 +352,9 @@ def select_values(collection_id: int, field: str, kind: FieldKind) -> Select[int
     key, collection = ImageRow.id, ImageRow.collection_id
     if field not in TEXT_COLUMNS:
         key, collection = _table_of(field).image_id, _table_of(field).collection_id
-    return select(key, _column_of(field, kind)).where(collection == collection_id, *_of_field(field, kind))
+    return select(key, _column_of(field, kind)).where(
+        collection == collection_id, *_field_conditions(field, kind)
+    )
 
 
 def known_fields(session: Session, collection_id: int) -> dict[str, frozenset[FieldKind]]:
@@ -389,7 +391,7 @@ def _table_of(field: str) -> type[AttributeRow] | type[FindingRow]:
     return FindingRow if field == FINDING_FIELD else AttributeRow
 
 
-def _of_field(field: str, kind: FieldKind) -> Iterator[ColumnElement[bool]]:
+def _field_conditions(field: str, kind: FieldKind) -> Iterator[ColumnElement[bool]]:
     column = _column_of(field, kind)
     yield column.is_not(None)
     if kind == "date":

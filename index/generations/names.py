@@ -88,8 +88,8 @@ def find_collection(session: Session, name: str) -> tuple[int, str] | None:
     columns = select(CollectionRow.id, CollectionRow.name).where(NOT_DELETED)
     named = session.execute(columns.where(CollectionRow.name == name)).first()
     if named is None:
-        of_alias = columns.join(AliasRow, AliasRow.collection_id == CollectionRow.id)
-        named = session.execute(of_alias.where(AliasRow.name == name)).first()
+        alias_columns = columns.join(AliasRow, AliasRow.collection_id == CollectionRow.id)
+        named = session.execute(alias_columns.where(AliasRow.name == name)).first()
     return None if named is None else (named.id, named.name)
 
 

@@ -216,7 +216,7 @@ class VectorView(ABC):
 
     @abstractmethod
     def read(self, files: Mapping[str, Path]) -> None:
-        """Take what `write` put into files instead of what the view has.
+        """Replace the view's content by the files that `write` made.
 
         Raises:
             ValueError: The files do not fit together, or hold vectors of another dimension.
@@ -307,7 +307,7 @@ class FlatView(VectorView):
         return files
 
     def read(self, files: Mapping[str, Path]) -> None:
-        """Take what `write` put into files instead of what the view has; see `VectorView`."""
+        """Replace the view's content by the files that `write` made; see `VectorView`."""
         with files["rows"].open("rb") as file:
             room = np.load(file, allow_pickle=False)
         if room.dtype != np.float32 or room.ndim != 2 or room.shape[1] != self.dim:
@@ -653,7 +653,7 @@ class CosineView(VectorView):
         return files
 
     def read(self, files: Mapping[str, Path]) -> None:
-        """Take what `write` put into files instead of what the view has; see `VectorView`."""
+        """Replace the view's content by the files that `write` made; see `VectorView`."""
         store = self._store.fresh()
         store.read(files["rows"])
         ids = IdMap.read(files["keys"], len(store))

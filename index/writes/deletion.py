@@ -199,8 +199,8 @@ def remove_unused_fields(catalogue: Catalogue) -> None:
 def _trim_removals(catalogue: Catalogue) -> None:
     """Forget all but the latest 100,000 removals of each collection: views further behind are read again."""
     for target in TARGETS:
-        of_target = select(RemovalRow.collection_id).where(RemovalRow.target == target)
-        long = of_target.group_by(RemovalRow.collection_id).having(func.count() > _MAX_REMOVALS)
+        for_target = select(RemovalRow.collection_id).where(RemovalRow.target == target)
+        long = for_target.group_by(RemovalRow.collection_id).having(func.count() > _MAX_REMOVALS)
         with catalogue.read() as session:
             collections = session.execute(long).scalars().all()
         for collection_id in collections:

@@ -13,8 +13,8 @@ from training.common.errors import RecoquestError
 
 def run_command(*words: object, home: Path | None = None, code: int = 0) -> Result:
     """Run a command, in a home folder if one is named; an error that it is not to end with is raised."""
-    given = [*words] if home is None else [*words, "--home", home]
-    done = CliRunner().invoke(build(), [str(word) for word in given])
+    arguments = [*words] if home is None else [*words, "--home", home]
+    done = CliRunner().invoke(build(), [str(word) for word in arguments])
     if done.exit_code != code and isinstance(done.exception, Exception):
         raise done.exception
     assert done.exit_code == code, done.output

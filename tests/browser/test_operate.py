@@ -120,7 +120,7 @@ class OperatorPage:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.dialog = page.locator("dialog.confirm")
-        self.told = page.locator(".outcome")
+        self.told = page.locator(".announcement")
 
     def job(self, number: int) -> Locator:
         """The row of a job."""

@@ -377,7 +377,7 @@ def test_the_switches_stay_and_words_are_marked_where_they_are(open_search: Open
     step("words that no image has are reported")
     search.go("#q=giraffe&words=exact")
     strip = search.page.locator(".strip")
-    expect(strip).to_contain_text("No image found has any of these words in its texts or report.")
+    expect(strip).to_contain_text("No hit has any of these words in its texts or report.")
     assert search.ids() == search.found(text="giraffe")
     search.search("giraffe circle")
     expect(strip).to_have_text("No text here has the word \u201cgiraffe\u201d.")

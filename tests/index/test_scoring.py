@@ -57,7 +57,7 @@ def test_unusual_equals_its_definition(background: Background) -> None:
 @pytest.mark.parametrize("mean", [0.0, 1.0, 100.0])
 @pytest.mark.parametrize("sharpness", [0.0, 0.5, 3.0])
 def test_the_covariance_tells_the_spread_of_any_query(sharpness: float, mean: float) -> None:
-    """Of vectors that vary alike in all directions up to such that vary in few, around any mean."""
+    """Vectors that vary equally in all directions, down to few directions, around any mean."""
     dim, random = 64, np.random.default_rng(2)
     sizes = (np.arange(dim) + 1.0) ** -sharpness
     turned = np.linalg.qr(random.standard_normal((dim, dim)))[0]

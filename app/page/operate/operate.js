@@ -49,7 +49,7 @@ class OperatorPage {
     });
     this.models = new ModelList({ card: (digest) => this.api.card(digest) });
     this.dialog = new ConfirmDialog({ done: (sentence) => this.#tell(sentence), refused: () => this.#look() });
-    this.outcome = h('p', { class: 'strip outcome', role: 'status', tabindex: '-1' });
+    this.announcement = h('p', { class: 'strip announcement', role: 'status', tabindex: '-1' });
     this.noWorker = h('p', { class: 'strip', hidden: true }, icon('warning'),
       h('span', {}, ...parts('page.noWorker', { command: h('code', {}, 'recoquest worker') })));
     this.jobsPlace = h('div', {}, this.jobs.element);
@@ -57,7 +57,7 @@ class OperatorPage {
     this.person = new SignedIn(() => this.session, { out: () => this.#look(), refused: (error) => this.#refuse(problemFrom(error)) });
     this.element = h('div', { class: 'operate' },
       h('header', { class: 'operate-head' }, h('h1', {}, say('page.title')), this.person.element),
-      this.outcome, section('jobs', say('page.jobs'), h('div', {}, this.noWorker, this.jobsPlace)), this.modelsPlace, this.dialog.element);
+      this.announcement, section('jobs', say('page.jobs'), h('div', {}, this.noWorker, this.jobsPlace)), this.modelsPlace, this.dialog.element);
   }
 
   async start() {
@@ -165,8 +165,8 @@ class OperatorPage {
 
   /** @param {string} sentence */
   async #tell(sentence) {
-    fill(this.outcome, icon('done'), h('span', {}, sentence));
-    this.outcome.focus();
+    fill(this.announcement, icon('done'), h('span', {}, sentence));
+    this.announcement.focus();
     await this.#look();
   }
 }

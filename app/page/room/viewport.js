@@ -230,7 +230,7 @@ export class Viewport {
     this.element.dataset.colour = this.film === null ? '' : String(this.tag?.colour ?? 'none');
   }
 
-  /** Of the viewport, in pixels of the screen. */
+  /** Size of the viewport in pixels of the screen. */
   get #box() {
     return { width: Math.max(1, Math.round(this.element.clientWidth * devicePixelRatio)), height: Math.max(1, Math.round(this.element.clientHeight * devicePixelRatio)) };
   }

@@ -21,7 +21,7 @@ MAX_BYTES = 20 * 1024 * 1024
 
 @dataclass(frozen=True)
 class NewImage:
-    """An image to upload: its id, a path or the bytes of its file, and what is said of it; see `Record`."""
+    """An image to upload: its id, a path or the bytes of its file, and its record; see `Record`."""
 
     id: str
     file: ImageFile

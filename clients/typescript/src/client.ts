@@ -239,7 +239,7 @@ export class RecoquestClient {
     );
   }
 
-  /** Change what is said of an image; what is left out stays. */
+  /** Change the record of an image; omitted fields stay. */
   updateImage(
     collection: string,
     id: string,

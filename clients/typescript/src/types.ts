@@ -44,7 +44,7 @@ export type StudiesWanted = Omit<Query<"find_like_image_anywhere">, "filter"> & 
 };
 export type JobsWanted = Omit<Query<"list_jobs">, "cursor">;
 
-/** An image file, its id, and what is said of it. */
+/** An image file, its id, and its record. */
 export type Upload = { id: string; file: Blob } & {
   [Field in keyof Schemas["ImageWords"]]?: NonNullable<Schemas["ImageWords"][Field]>;
 };

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def rebuild_derived(write: Callable[[], AbstractContextManager[Session]], name: str) -> None:
-    """Make the rows of all images again, batch by batch, if they follow other rules than those of today.
+    """Rebuild the rows of all images, batch by batch, if they follow outdated rules.
 
     Processes that do so at the same time share the batches; one that was killed is followed up by the next.
     Rows of rules of a newer version of recoquest are left alone.
@@ -70,7 +70,7 @@ def rebuild_derived(write: Callable[[], AbstractContextManager[Session]], name: 
 
 
 def _rebuild_batch(session: Session, state: DerivedRow) -> int:
-    """Make the rows of the next images again, and return how many; the last ones end the work."""
+    """Rebuild the rows of the next images, and return how many; the last batch completes the work."""
     if state.reached is None:
         return 0
     _lock_all(session)

@@ -51,11 +51,11 @@ class Site:
 
     def flow(self, **settings: Any) -> CodeFlow:
         """The flow of a service at it."""
-        given = {
+        variables = {
             "oidc_issuer": self.address, "oidc_client_id": CLIENT, "oidc_groups_claim": "groups",
             "oidc_roles": {"readers": {"scenes": ["reader"]}}, **settings,
         }  # fmt: skip
-        return CodeFlow(Settings.model_validate(given), Provider(self.address), CLIENT)
+        return CodeFlow(Settings.model_validate(variables), Provider(self.address), CLIENT)
 
     def give(self, **changed: Any) -> None:
         """Answer the next code with an ID token."""

@@ -54,11 +54,11 @@ class FakeFetch:
             f"{ISSUER}/.well-known/openid-configuration": {"issuer": ISSUER, "jwks_uri": KEYS},
             KEYS: {"keys": list(keys)},
         }
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.down = False
 
     async def __call__(self, url: str) -> Any:
-        self.asked.append(url)
+        self.requests.append(url)
         if self.down:
             raise ProviderError("It is down.")
         return self.documents[url]
@@ -83,12 +83,12 @@ def test_keys_are_found_by_identifier_and_algorithm_and_fetched_once() -> None:
     provider = Provider(ISSUER, site, Clock())
     for algorithm, kid in (("RS256", "rsa"), ("PS256", "rsa"), ("ES256", "ec"), ("EdDSA", "ed")):
         assert _found(provider, algorithm, kid) == kid
-    assert len(site.asked) == 2
+    assert len(site.requests) == 2
     for algorithm, kid in (("ES256", "rsa"), ("RS256", "ec"), ("RS256", "another"), ("ES256", "late")):
         with pytest.raises(UnknownSigningKeyError):
             _found(provider, algorithm, kid)
     # The provider is not asked again so soon, whichever keys tokens name.
-    assert len(site.asked) == 2
+    assert len(site.requests) == 2
 
 
 def test_a_key_without_a_name_is_taken_if_it_is_the_only_one() -> None:
@@ -148,10 +148,10 @@ async def test_a_withdrawn_key_is_forgotten_though_no_new_one_is_asked_for() -> 
     await provider._renewal
     with pytest.raises(UnknownSigningKeyError):
         await provider.signing_key("RS256", "rsa")
-    for passed, asked in ((600, 4), (1, 6)):
+    for passed, request_count in ((600, 4), (1, 6)):
         clock.now += passed
         await provider.discovery()
-        assert len(site.asked) == asked
+        assert len(site.requests) == request_count
     site.documents[KEYS] = {"keys": [RSA]}
     clock.now += 600
     assert (await provider.signing_key("ES256", "ec")).kid == "ec"
@@ -379,7 +379,7 @@ def test_the_provider_is_asked_with_state_nonce_and_the_hash_of_the_verifier(sit
 
 
 @pytest.mark.parametrize(
-    ("known", "asked"),
+    ("supported", "scopes"),
     [
         (["openid", "profile", "email", "offline_access"], "openid profile email"),
         (["groups", "openid"], "openid groups"),
@@ -387,10 +387,10 @@ def test_the_provider_is_asked_with_state_nonce_and_the_hash_of_the_verifier(sit
         ([1], "openid profile"),
     ],
 )
-def test_scopes_are_those_that_the_provider_knows(site: Site, known: list[Any], asked: str) -> None:
-    site.discovery["scopes_supported"] = known
+def test_scopes_are_those_that_the_provider_knows(site: Site, supported: list[Any], scopes: str) -> None:
+    site.discovery["scopes_supported"] = supported
     url = asyncio.run(site.flow().authorization_url(ATTEMPT, CALLBACK))
-    assert parse_qs(urlsplit(url).query)["scope"] == [asked]
+    assert parse_qs(urlsplit(url).query)["scope"] == [scopes]
 
 
 def test_a_public_client_shows_the_verifier_and_no_secret(site: Site) -> None:
@@ -407,7 +407,7 @@ def test_a_public_client_shows_the_verifier_and_no_secret(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "basic"),
+    ("supported", "basic"),
     [
         (None, True),
         (["client_secret_basic", "client_secret_post"], True),
@@ -415,10 +415,10 @@ def test_a_public_client_shows_the_verifier_and_no_secret(site: Site) -> None:
     ],
 )
 def test_a_client_with_a_secret_sends_it_as_the_provider_takes_it(
-    site: Site, known: list[str] | None, basic: bool
+    site: Site, supported: list[str] | None, basic: bool
 ) -> None:
-    if known is not None:
-        site.discovery["token_endpoint_auth_methods_supported"] = known
+    if supported is not None:
+        site.discovery["token_endpoint_auth_methods_supported"] = supported
     site.give()
     _redeem(site.flow(oidc_client_secret=SECRET))
     ((form, authorization),) = site.sent

@@ -259,8 +259,8 @@ def test_each_failure_is_an_event_with_its_reason_and_the_address(service: TestC
     reasons = ["ended", "refused", "unfit", "unfit", "unfit", "unavailable"]
     assert [event["details"]["reason"] for event in events] == reasons
     for event in events:
-        told = (event["outcome"], event["address"], event["actor"]["kind"])
-        assert told == ("failure", "192.0.2.9", "anonymous")
+        recorded = (event["outcome"], event["address"], event["actor"]["kind"])
+        assert recorded == ("failure", "192.0.2.9", "anonymous")
         assert event["details"]["operation"] == "finish_sign_in"
 
 

@@ -77,7 +77,7 @@ def test_a_failed_search_has_shown_nothing(service: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "asked", "expected"),
+    ("image", "requests", "expected"),
     [
         (
             f"{PATIENT} #7?",
@@ -93,9 +93,9 @@ def test_a_failed_search_has_shown_nothing(service: TestClient) -> None:
     ],
 )
 def test_images_that_are_looked_at_are_named(
-    service: TestClient, image: str, asked: list[str], expected: list[tuple[str, str]]
+    service: TestClient, image: str, requests: list[str], expected: list[tuple[str, str]]
 ) -> None:
-    for method, _, part in (one.partition(" ") for one in asked):
+    for method, _, part in (one.partition(" ") for one in requests):
         answer = service.request(method, f"{HERE}/images/{quote(image, safe='')}{part}")
         assert answer.status_code == 200
         missing = service.request(method, f"{HERE}/images/none{part}")
@@ -152,8 +152,8 @@ def test_a_change_is_on_the_disk_when_it_is_answered(service: TestClient, own: I
         (service.post, "/v1/collections", {"json": {"name": "ward", "same_model_as": COLLECTION}}),
         (service.post, "/v1/jobs", {"json": {"kind": "tidy"}}),
     ]
-    for number, (send, path, given) in enumerate(changes, 2):
-        assert send(path, **given).status_code < 300
+    for number, (send, path, options) in enumerate(changes, 2):
+        assert send(path, **options).status_code < 300
         with own.read() as session:
             assert verify_trail(session).events == number
     events = audited(service)

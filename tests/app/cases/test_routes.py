@@ -33,9 +33,9 @@ def test_a_judge_keeps_cases_that_readers_see(service: TestClient, own: Indexed)
     for image, text in ((SPECIAL, "Small,\nmissed"), ("image-3", "")):
         path = f"{CASES}/ptx/images/{image.replace('#', '%23').replace('?', '%3F')}"
         kept = service.put(path, json={"note": text}, headers=judge)
-        told = kept.json()
-        assert (told["case_list"], told["id"], told["note"]) == ("ptx", image, text)
-        assert (told["saved_by"], told["etag"]) == ("Dr. Judge", kept.headers["ETag"])
+        body = kept.json()
+        assert (body["case_list"], body["id"], body["note"]) == ("ptx", image, text)
+        assert (body["saved_by"], body["etag"]) == ("Dr. Judge", kept.headers["ETag"])
     (listed,) = service.get(CASES, headers=reader).json()["lists"]
     assert (listed["id"], listed["images"]) == ("ptx", 2)
     page = service.get(f"{CASES}/ptx", params={"limit": 1}, headers=reader).json()

@@ -35,13 +35,13 @@ MARKERS = ("1.2.826.77", "aabbccdd", "2024-03", "Zimmermann", "ACME-4711")
 def films(home: Indexed) -> Indexed:
     """The home with images that have the metadata of films, of two patients and one unknown."""
     records = list(home.manifest.records)
-    known: list[tuple[str | None, str, dict[str, str | int]]] = [
+    patients: list[tuple[str | None, str, dict[str, str | int]]] = [
         ("aabbccdd00000001", "2024-03-11", {"age": 63, "sex": "F", "laterality": "L"}),
         ("aabbccdd00000002", "2024-03-01", {"age": 90, "sex": "M", "view": "AP", "body_part": "CHEST"}),
         ("aabbccdd00000001", "2024-03-01", {"view": "Zimmermann, Dr."}),
         (None, "2024-03-05", {"manufacturer": "ACME-4711", "modality": "DX"}),
     ]
-    for position, (patient, date, more) in enumerate(known):
+    for position, (patient, date, more) in enumerate(patients):
         uid = f"1.2.826.77.{position}"
         metadata: dict[str, Any] = {
             "study": uid, "series": f"{uid}.1", "sop": f"{uid}.1.1", "accession": "aabbccdd99999999",

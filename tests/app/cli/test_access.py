@@ -24,8 +24,8 @@ def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
     key = made.stdout.strip()
     first = json.loads(_keys(tmp_path, "list", "--json").stdout)[0]
     until = datetime.fromisoformat(first["created"]) + timedelta(days=90)
-    told = f"The key {first['id']} of 'viewer', holds until {until:%Y-%m-%d %H:%M:%S} UTC."
-    assert made.stderr.endswith(f" The key holds there once it is made.\n{told} It is shown this once:\n")
+    message = f"The key {first['id']} of 'viewer', holds until {until:%Y-%m-%d %H:%M:%S} UTC."
+    assert made.stderr.endswith(f" The key holds there once it is made.\n{message} It is shown this once:\n")
     second = _keys(tmp_path, "rotate", "viewer").stdout.strip()
     assert isinstance(_keys(tmp_path, "rotate", "viewer", code=1).exception, KeyNameError)
     revoked = _keys(tmp_path, "revoke", key.split("_")[1])
@@ -140,9 +140,9 @@ def test_a_day_that_is_not_over_is_not_pruned_up_to(own: Indexed) -> None:
 
 
 def test_an_export_names_the_folder_that_is_not_there(own: Indexed, tmp_path: Path) -> None:
-    told = plain_output(own.run("audit", "export", tmp_path / "none" / "x.nd", code=2))
-    assert ".part" not in told
-    assert "not there: create it" in told
+    message = plain_output(own.run("audit", "export", tmp_path / "none" / "x.nd", code=2))
+    assert ".part" not in message
+    assert "not there: create it" in message
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_an_erasure_tells_what_went_what_stays_and_what_is_left_to_do(
     result = Erasure(erased, ("a",), ("b",), ("c",), *files)
     monkeypatch.setattr("app.images.deletion.erase", lambda *_, **__: result)
     later = "photos: c is erased, which had one of these ids before it was moved.\n"
-    told = """\
+    closing_lines = """\
 Judgements for queries that named them: 1,200, erased.
 Removed from job 3, 4.
 The file f00 stays: another image is the same file.
@@ -96,9 +96,9 @@ The database's log keeps them until its readers end: run the command again after
 """
     ids = "photos: a is erased.\nphotos: b was not in the collection.\n"
     reports = "Reports that waited for them: 2, erased.\n"
-    assert own.run("erase", COLLECTION, "a", "b").stdout == f"{ids}{later}{reports}{told}"
+    assert own.run("erase", COLLECTION, "a", "b").stdout == f"{ids}{later}{reports}{closing_lines}"
     people = "photos: 1 images and 2 waiting reports are erased.\n"
-    assert own.run("erase", COLLECTION, "--patient", "P").stdout == f"{people}{later}{told}"
+    assert own.run("erase", COLLECTION, "--patient", "P").stdout == f"{people}{later}{closing_lines}"
 
 
 @pytest.mark.slow

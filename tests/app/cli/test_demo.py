@@ -194,10 +194,10 @@ def downloading(monkeypatch: pytest.MonkeyPatch, weights: object) -> list[Path]:
 def test_both_towers_appear_whole_and_are_fetched_once(
     lite0: Lite0, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, towers = downloading(monkeypatch, lite0.weights), tmp_path / "towers"
+    downloads, towers = downloading(monkeypatch, lite0.weights), tmp_path / "towers"
     for _ in range(2):
         fetch_towers(towers)
-    assert len(asked) == 1
+    assert len(downloads) == 1
     assert sorted(path.name for path in towers.iterdir()) == ["all-minilm-l6-v2", "efficientnet-lite0"]
     image = EfficientNetModel.from_pretrained(towers / "efficientnet-lite0")
     assert torch.equal(image.embeddings.convolution.weight, lite0.weights["_conv_stem.weight"])

@@ -43,10 +43,10 @@ def test_judgements_are_given_counted_exported_and_forgotten(work: Work) -> None
     assert "1 judgements" in work.run("feedback", "clear", "c").stdout
     assert work.run("feedback", "clear", "c").stdout == "c: 0 judgements are forgotten.\n"
     trail = [json.loads(line) for line in work.run("audit", "export", "-").stdout.splitlines()]
-    told = [one["details"] for one in trail if one["details"]["operation"] != "index"]
-    assert told[1] == {"operation": "feedback", "relevant": False, "missed": False}
-    assert told[3] == {"operation": "feedback export", "count": 2}
-    assert told[-2:] == [{"operation": "feedback clear", "count": count} for count in (1, 0)]
+    details = [one["details"] for one in trail if one["details"]["operation"] != "index"]
+    assert details[1] == {"operation": "feedback", "relevant": False, "missed": False}
+    assert details[3] == {"operation": "feedback export", "count": 2}
+    assert details[-2:] == [{"operation": "feedback clear", "count": count} for count in (1, 0)]
 
 
 def test_mistakes_are_one_sentence(work: Work) -> None:

@@ -73,7 +73,7 @@ def _sealed(home: Path, folder: Path, keys: dict[str, bytes]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("keys", "passphrase", "asked", "not_asked"),
+    ("keys", "passphrase", "required", "not_required"),
     [
         (["audit.key"], "", "Bring audit.key of the home", "RECOQUEST_AUDIT_KEY"),
         (["audit.key", "patients.key"], "", "Bring audit.key and patients.key of", "RECOQUEST_AUDIT_KEY"),
@@ -88,15 +88,15 @@ def test_a_refused_restore_changes_nothing_and_asks_for_what_was_in_use(
     monkeypatch: pytest.MonkeyPatch,
     keys: list[str],
     passphrase: str,
-    asked: str,
-    not_asked: str,
+    required: str,
+    not_required: str,
 ) -> None:
     file = _sealed(home, tmp_path, {name: bytes([index]) * 32 for index, name in enumerate(keys)})
     if passphrase:
         monkeypatch.setenv("RECOQUEST_BACKUP_PASSPHRASE", passphrase)
-    told = plain_output(run_command("restore", file, home=tmp_path / "new", code=1))
-    assert asked in told
-    assert not_asked not in told
+    message = plain_output(run_command("restore", file, home=tmp_path / "new", code=1))
+    assert required in message
+    assert not_required not in message
     assert not (tmp_path / "new").exists()
     run_command("restore", file, "--without-keys", home=tmp_path / "new")
 

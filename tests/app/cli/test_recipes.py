@@ -18,15 +18,15 @@ def wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_recipes_are_listed_and_printed() -> None:
-    def said(*words: str) -> str:
+    def show(*words: str) -> str:
         return run_command("recipes", *words).output
 
-    assert "reco-mimic-cxr" in said()
-    printed = said("demo-scenes", "--set", "train.epochs=3")
+    assert "reco-mimic-cxr" in show()
+    printed = show("demo-scenes", "--set", "train.epochs=3")
     assert "epochs: 3\n" in printed
     assert "name: demo-scenes\n" in printed
     # Those of a paper one by one.
-    together, single = said(), said("reco")
+    together, single = show(), show("reco")
     assert "infonce-mimic-cxr-batch-{32,96}" in together
     assert "infonce-mimic-cxr-batch-96" in single
     assert "infonce-mimic-cxr-batch-96" not in together
@@ -34,13 +34,13 @@ def test_recipes_are_listed_and_printed() -> None:
     assert "quest" not in single
     assert len(together.splitlines()) < 250
     assert "27 runs over task x" in " ".join(together.split())
-    assert "task: rte\n" in said("glue-bert-base::rte")
+    assert "task: rte\n" in show("glue-bert-base::rte")
     # The runs of a sweep for a shell.
-    listed = said("reco-mimic-cxr-lambda").splitlines()
+    listed = show("reco-mimic-cxr-lambda").splitlines()
     assert listed == [f"reco-mimic-cxr-lambda::{value}" for value in (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.8)]
-    assert "negative_weight: 0.4\n" in said(listed[3])
-    assert len(said("glue-weight").splitlines()) == 27
-    assert "cycle_epochs: 5\n" in said("lm-small::cyc-vae")
+    assert "negative_weight: 0.4\n" in show(listed[3])
+    assert len(show("glue-weight").splitlines()) == 27
+    assert "cycle_epochs: 5\n" in show("lm-small::cyc-vae")
 
 
 def test_a_copy_is_an_equal_recipe_of_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,13 +66,13 @@ def test_a_model_that_few_images_judge_waits(work: Work) -> None:
 def test_the_manifest_has_what_was_said_of_images_for_training_only(work: Work) -> None:
     work.run("retrain", "scenes", "--out", "export", "--gain", 1000, "--set", "train.epochs=1")
     exported = {record.id: record for record in read_manifest(work.folder / "export" / "data").records}
-    asked = "what I look for"
+    query = "what I look for"
     assert len(exported) == len(work.records)
-    liked = [id for id, record in exported.items() if asked in record.texts]
-    disliked = [id for id, record in exported.items() if asked in record.not_texts]
+    liked = [id for id, record in exported.items() if query in record.texts]
+    disliked = [id for id, record in exported.items() if query in record.not_texts]
     train = [record for record in work.records if record.split == "train"]
     assert (liked, disliked) == ([train[0].id], [train[1].id])
-    assert exported[liked[0]].texts.count(asked) == len(train[0].texts)
+    assert exported[liked[0]].texts.count(query) == len(train[0].texts)
     for record in work.records:
         same = exported[record.id]
         assert (same.split, same.group, same.labels) == (record.split, record.group, record.labels)

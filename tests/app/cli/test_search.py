@@ -154,9 +154,9 @@ def test_a_file_that_is_no_vector_is_named_with_its_option(
     if content is not None:
         Path("v").write_bytes(content)
     for option in ("--like-vector", "--unlike-vector"):
-        told = plain_output(_search(indexed, "--like", "image-3", option, "v", code=2))
-        assert f"Invalid value for {option} v:" in told
-        assert sentence in told
+        message = plain_output(_search(indexed, "--like", "image-3", option, "v", code=2))
+        assert f"Invalid value for {option} v:" in message
+        assert sentence in message
 
 
 @pytest.mark.parametrize(

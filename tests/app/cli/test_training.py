@@ -123,12 +123,12 @@ def _trained(command: str, recipe: NamedRecipe, data: Path, out: Path, *options:
 
 
 def test_classifies_says_what_it_found_and_takes_overrides(tmp_path: Path) -> None:
-    given = ("classify", tiny_text_recipe(reclaim=True), write_sst(tmp_path / "data"), tmp_path / "out")
-    printed, result = _trained(*given)
+    command = ("classify", tiny_text_recipe(reclaim=True), write_sst(tmp_path / "data"), tmp_path / "out")
+    printed, result = _trained(*command)
     assert result["steps"] == 6
     assert f"{100 * result['metrics']['accuracy']:.2f}" in printed
     assert "published" not in printed
-    _trained(*given, "--resume")
+    _trained(*command, "--resume")
 
 
 def test_classifies_images_and_says_how_well_labels_are_told_apart(tmp_path: Path) -> None:
@@ -189,11 +189,11 @@ def test_labels_stand_one_by_one_and_their_mean_beside_the_paper_s(
         console().print(_label_table(scores), _image_table(recipe, scores), sep="\n")
         return capsys.readouterr().out
 
-    known = printed("chexpert-bundle-linear::10")
-    assert re.search(r"Edema +│ +3 of 20 +│ +75.00", known)
-    assert re.search(r"Fracture +│ +0 of 20 +│ +–", known)
-    assert re.search(r"this run +│ +62.50 +│ +2", known)
-    assert re.search(r"published, ReCo +│ +88.28 +│ +8", known)
+    table = printed("chexpert-bundle-linear::10")
+    assert re.search(r"Edema +│ +3 of 20 +│ +75.00", table)
+    assert re.search(r"Fracture +│ +0 of 20 +│ +–", table)
+    assert re.search(r"this run +│ +62.50 +│ +2", table)
+    assert re.search(r"published, ReCo +│ +88.28 +│ +8", table)
     assert re.search(r"published, ReCo +│ +88.33", printed("chexpert-bundle-finetune::10"))
     assert "published" not in printed("labels-bundle-linear")
 
@@ -221,13 +221,13 @@ def test_trains_says_what_it_found_and_resumes(tmp_path: Path) -> None:
     data = write_sentences(tmp_path / "data")
     with (data / "train.txt").open("ab") as file:
         file.write(b"\xff\n")
-    given = ("language-model", tiny_language_recipe(), data, tmp_path / "out")
-    printed, result = _trained(*given, "--set", "data.max_rejected=0.1")
+    command = ("language-model", tiny_language_recipe(), data, tmp_path / "out")
+    printed, result = _trained(*command, "--set", "data.max_rejected=0.1")
     assert result["steps"] == 6
     assert f"{result['test']['perplexity']:.2f}" in printed
     assert "Left out: 1 lines" in printed
     assert "published" not in printed
-    _trained(*given, "--set", "data.max_rejected=0.1", "--resume")
+    _trained(*command, "--set", "data.max_rejected=0.1", "--resume")
 
 
 def test_a_row_of_a_table_has_the_published_figures_beside_it(tmp_path: Path) -> None:
@@ -273,8 +273,8 @@ def wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evaluated(bundle: Path, data: Path, *options: object) -> str:
-    given = ["evaluate", bundle, "--data", data, "--split", "val", "--device", "cpu", *options]
-    return run_command(*given).output
+    command = ["evaluate", bundle, "--data", data, "--split", "val", "--device", "cpu", *options]
+    return run_command(*command).output
 
 
 def test_without_a_shortcut_there_is_one_report(bundle: Path, data: Path, tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def test_the_table_has_the_best_first_and_says_what_it_is_worth(
     runs = plan_runs(str(recipe), [], {KEY: (0.1, 0.2)}, out, seeds=2)
     for run, rsum in zip(runs, [10.0, 12.0, 12.0, 12.5], strict=True):
         finish(run, data, figures={"rsum": rsum, "precision_at_10": 5.0}, steps=70, best_step=35, seconds=2.0)
-    given = ("tune", recipe, "--data", data, "--out", out, "--device", "cpu")
+    command = ("tune", recipe, "--data", data, "--out", out, "--device", "cpu")
     # The grid that the recipe names.
-    printed = plain_output(run_command(*given, "--seeds", 2))
+    printed = plain_output(run_command(*command, "--seeds", 2))
     assert printed.index("0.2 ┃" if "0.2 ┃" in printed else "0.2 12.25 0.25 5 35, 35 70 4") < printed.index(
         "0.1 11 1 5"
     )
@@ -58,7 +58,7 @@ def test_the_table_has_the_best_first_and_says_what_it_is_worth(
     assert [one["figure"] for one in content["combinations"]] == [12.25, 11.0]
     # A single seed says nothing about chance, and a failed run is a row.
     finish(runs[2], data, error="The loss of step 3 is not a finite number")
-    printed = plain_output(run_command(*given, "--grid", f"{KEY}=0.2,0.1"))
+    printed = plain_output(run_command(*command, "--grid", f"{KEY}=0.2,0.1"))
     assert "standard error" not in printed
     assert "The loss of step 3 is not a finite number" in printed
     assert "The best of 2 combinations" in printed
@@ -78,8 +78,8 @@ def test_the_table_has_the_best_first_and_says_what_it_is_worth(
 def test_a_wrong_grid_is_one_sentence_before_any_training(
     grid: str, sentence: str, data: Path, tmp_path: Path
 ) -> None:
-    given = ("tune", "demo-scenes", "--data", data, "--out", tmp_path / "out", "--grid", grid)
-    refused = run_command(*given, code=1)
+    command = ("tune", "demo-scenes", "--data", data, "--out", tmp_path / "out", "--grid", grid)
+    refused = run_command(*command, code=1)
     assert isinstance(refused.exception, RecipeError)
     assert sentence in str(refused.exception)
     assert not (tmp_path / "out").exists()

@@ -300,15 +300,15 @@ def test_an_erasure_reaches_the_events_under_former_names(service: TestClient, h
     for old, new in (("first-name", "second-name"), ("second-name", "third-name")):
         assert ask(service, "PATCH", f"/v1/collections/{old}", {"name": new}).status_code == 200
 
-    def known() -> list[str | None]:
+    def cached_ids() -> list[str | None]:
         query = select(AuditNameRow.name).where(AuditNameRow.collection == "first-name")
         with home.read() as session:
             return list(session.execute(query).scalars())
 
-    assert known() == ["image-1"]
+    assert cached_ids() == ["image-1"]
     erased = ask(service, "POST", "/v1/collections/third-name/erase", {"ids": ["image-1", "image-2"]})
     assert erased.status_code == 200, erased.text
-    assert set(known()) == {None}
+    assert set(cached_ids()) == {None}
     assert id_digest(b"k", "first-name", "image-1") != id_digest(b"k", "third-name", "image-1")
 
 

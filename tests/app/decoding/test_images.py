@@ -258,8 +258,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def indexed_in(folder: Path, **settings: Any) -> Indexed:
     """A home in a folder, with a collection of the images of its manifest."""
-    given = Settings(home=folder / "home", threads=1, device="cpu", **OPEN, **settings)
-    home = Indexed(given, read_manifest(folder), make_bundle(folder / "bundle", seed=0))
+    home_settings = Settings(home=folder / "home", threads=1, device="cpu", **OPEN, **settings)
+    home = Indexed(home_settings, read_manifest(folder), make_bundle(folder / "bundle", seed=0))
     home.index(COLLECTION, home.bundle)
     with home.engine() as engine:
         assert engine.collection(COLLECTION).count == len(home.manifest.records)

@@ -95,8 +95,8 @@ def test_the_first_of_many_wrong_fields_are_told() -> None:
     errors = field_errors(results)
     assert errors[0] == FieldError(field="f0", message="It is missing.")
     assert len(errors) == 8
-    told = describe_errors(errors, more=1_002)
-    assert told.endswith("f6: It is missing; f7: It is missing; and 1,002 more.")
+    messages = describe_errors(errors, more=1_002)
+    assert messages.endswith("f6: It is missing; f7: It is missing; and 1,002 more.")
     # A deeply nested one has a short name.
     results = [{"type": "value_error", "loc": ("body", *["x" * 90] * 50), "msg": "y" * 10_000}] * 20
     (error, *others) = field_errors(results)
@@ -355,7 +355,7 @@ def test_wrong_values_are_told_in_words_of_the_service(adapters: list[TypeAdapte
 
 def test_a_wrong_filter_is_told_in_words_of_the_service() -> None:
     names = ("field", "eq", "in", "gt", "gte", "lt", "lte", "exists", "and", "or", "not", "finding", "state")
-    told = set()
+    messages = set()
     for wrong in _WRONG:
         for name in names:
             of_field = {"field": "age", name: wrong}
@@ -364,10 +364,10 @@ def test_a_wrong_filter_is_told_in_words_of_the_service() -> None:
                 try:
                     parse_filter(value)
                 except FilterError as error:
-                    told.add(str(error))
+                    messages.add(str(error))
     foreign = ("Input should", "should be a valid", "Value error", "Field required", "validation error")
-    assert [words for words in told if any(part in words for part in foreign)] == []
-    assert len(told) > 10
+    assert [words for words in messages if any(part in words for part in foreign)] == []
+    assert len(messages) > 10
 
 
 _NO_TIME: Final = "It must be a day such as 2026-01-31, or a time such as 2026-01-31T12:00:00Z."

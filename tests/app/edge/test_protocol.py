@@ -100,8 +100,8 @@ def test_a_request_within_the_bounds_is_answered(parts: list[bytes]) -> None:
 
 def test_bodies_of_both_kinds_pass_whole() -> None:
     lines = b'{"a":\n1}\n' * 30_000
-    known = POST + b"Content-Length: %d\r\n" % len(lines) + LAST + lines
-    assert send(known).endswith(b"/b %d;" % len(lines))
+    bounded = POST + b"Content-Length: %d\r\n" % len(lines) + LAST + lines
+    assert send(bounded).endswith(b"/b %d;" % len(lines))
     chunks = b"".join(b"%x\r\n" % len(part) + part + b"\r\n" for part in (b"x" * 100, b"y" * 70_000) * 20)
     trailers = b"0\r\n" + b"X: 1\r\n" * 100 + b"\r\n"
     assert send(CHUNKED + LAST + chunks + trailers).endswith(b"/b %d;" % (70_100 * 20))
@@ -141,9 +141,9 @@ def test_what_follows_a_request_at_work_is_refused_after_its_answer(second: byte
 
 def test_a_connection_whose_caller_asks_for_another_protocol_goes_on() -> None:
     upgrade = b"Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAM\r\n"
-    known = POST + upgrade + b"Content-Length: 3\r\n\r\nabc"
+    bounded = POST + upgrade + b"Content-Length: 3\r\n\r\nabc"
     chunked = CHUNKED + upgrade + b"\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n"
-    parts = (GET + upgrade + b"\r\n", known[:-2], known[-2:], chunked, GET + LAST)
+    parts = (GET + upgrade + b"\r\n", bounded[:-2], bounded[-2:], chunked, GET + LAST)
     for answer in (send(*parts), send(b"".join(parts))):
         assert statuses(answer) == [200] * 4
         assert b"/b 3;" in answer
@@ -327,10 +327,10 @@ async def test_more_connections_at_work_than_allowed_are_refused_and_said_in_the
         assert statuses(await server.exchange(GET + LAST)) == [200]
     assert server.ended["refused"] == 20
     lines = [json.loads(line) for line in json_log.getvalue().splitlines()]
-    told = [line for line in lines if line["event"] == "connections were ended"]
-    assert len(told) <= 3
-    assert told[0]["level"] == "warning"
-    assert 0 < told[0]["refused"] <= 20
+    entries = [line for line in lines if line["event"] == "connections were ended"]
+    assert len(entries) <= 3
+    assert entries[0]["level"] == "warning"
+    assert 0 < entries[0]["refused"] <= 20
 
 
 @pytest.mark.slow
@@ -564,30 +564,30 @@ class Recorded(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[bytes | str] = []
+        self.calls: list[bytes | str] = []
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Note bytes."""
-        self.told.append(bytes(data))
+        self.calls.append(bytes(data))
 
     def write_eof(self) -> None:
         """Note an end."""
-        self.told.append("eof")
+        self.calls.append("eof")
 
     def is_closing(self) -> bool:
-        """Whether that was noted."""
-        return not {"close", "abort"}.isdisjoint(self.told)
+        """Whether the call was recorded."""
+        return not {"close", "abort"}.isdisjoint(self.calls)
 
     def close(self) -> None:
         """Note a close."""
-        self.told.append("close")
+        self.calls.append("close")
 
     def abort(self) -> None:
         """Note an abort."""
-        self.told.append("abort")
+        self.calls.append("abort")
 
 
-def told(*steps: bytes | str, may_close: bool = True) -> list[bytes | str]:
+def transport_calls(*steps: bytes | str, may_close: bool = True) -> list[bytes | str]:
     """The writes and other calls that reach the wrapped transport, in order."""
     recorded = Recorded()
 
@@ -601,7 +601,7 @@ def told(*steps: bytes | str, may_close: bool = True) -> list[bytes | str]:
         await asyncio.sleep(0)
 
     asyncio.run(run())
-    return recorded.told
+    return recorded.calls
 
 
 LARGE = bytes(1 << 20)
@@ -623,10 +623,10 @@ LARGE = bytes(1 << 20)
 def test_bytes_arrive_in_few_writes_and_all_before_the_end_but_for_an_abort(
     steps: list[bytes | str], may_close: bool, expected: list[bytes | str]
 ) -> None:
-    assert told(*steps, may_close=may_close) == expected
+    assert transport_calls(*steps, may_close=may_close) == expected
 
 
 def test_no_more_than_a_bound_is_held() -> None:
-    parts = told(*[bytes(10_000)] * 100)
+    parts = transport_calls(*[bytes(10_000)] * 100)
     assert sum(len(part) for part in parts) == 1_000_000
     assert max(len(part) for part in parts) <= 64 << 10

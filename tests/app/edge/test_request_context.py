@@ -40,8 +40,8 @@ def traced(indexed: Indexed, exporter: InMemorySpanExporter) -> Iterator[TestCli
 
 def test_answers_say_how_long_their_parts_took(client: TestClient, indexed: Indexed) -> None:
     def parts(answer: httpx2.Response) -> dict[str, float]:
-        told = [each.partition(";dur=") for each in answer.headers["Server-Timing"].split(", ")]
-        return {name: float(ms) for name, _, ms in told}
+        exported = [each.partition(";dur=") for each in answer.headers["Server-Timing"].split(", ")]
+        return {name: float(ms) for name, _, ms in exported}
 
     # The first search may wait until the encoder is loaded.
     assert client.post(SEARCH, json={"text": "a boat"}).status_code == 200
@@ -89,15 +89,15 @@ def test_a_request_is_a_span_below_its_callers_with_its_parts(
             assert None not in (request.start_time, span.end_time, request.end_time)
             times = [request.start_time or 0, span.end_time or 0, (request.end_time or 0) + 5_000_000]
             assert times == sorted(times)
-    told = " ".join(span.to_json() for span in spans)
-    assert "Meier" not in told
-    assert COLLECTION not in told
+    exported = " ".join(span.to_json() for span in spans)
+    assert "Meier" not in exported
+    assert COLLECTION not in exported
 
 
 def test_a_request_without_a_trace_begins_one(traced: TestClient, exporter: InMemorySpanExporter) -> None:
-    for given in (None, "nonsense", f"00-{'0' * 32}-{PARENT}-01"):
+    for traceparent in (None, "nonsense", f"00-{'0' * 32}-{PARENT}-01"):
         exporter.clear()
-        headers = {} if given is None else {"traceparent": given}
+        headers = {} if traceparent is None else {"traceparent": traceparent}
         assert traced.get("/v1/collections/nobody", headers=headers).status_code == 404
         span = _named(exporter.get_finished_spans())["get_collection"]
         assert span.parent is None

@@ -42,11 +42,11 @@ from index.engine import SearchEngine
 taken = bind("127.0.0.1", 0)
 print(url_of(taken), flush=True)
 search = SearchEngine.search
-def stuck(engine, active, vector, asked, *rest):
-    if asked.k == 77:
+def stuck(engine, active, vector, request, *rest):
+    if request.k == 77:
         os.write(1, b"stuck" + bytes([10]))
         threading.Event().wait()
-    return search(engine, active, vector, asked, *rest)
+    return search(engine, active, vector, request, *rest)
 SearchEngine.search = stuck
 settings = Settings(
     home=Path(sys.argv[1]),
@@ -66,9 +66,9 @@ class Service:
     def __init__(
         self, indexed: Indexed, deadline_s: float = 60.0, threads: int = 1, before: str = ""
     ) -> None:
-        given = (str(indexed.settings.home), str(deadline_s), str(threads), ADMIN_KEY)
+        arguments = (str(indexed.settings.home), str(deadline_s), str(threads), ADMIN_KEY)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", before + _START, *given],
+            [sys.executable, "-c", before + _START, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

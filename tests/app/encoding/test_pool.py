@@ -97,27 +97,27 @@ async def test_who_waits_for_an_encoder_is_told_how_long_it_took_to_load() -> No
         time.sleep(0.2)
         return FakeEncoder()
 
-    told = []
+    timings_seen = []
     async with opened(load=load) as encoders:
         for _ in range(2):
             with collected_timings() as timings:
                 await encoders.get(active("a"))
-            told.append(timings.milliseconds())
-    assert told[0]["load"] >= 200
-    assert told[1] == {}
+            timings_seen.append(timings.milliseconds())
+    assert timings_seen[0]["load"] >= 200
+    assert timings_seen[1] == {}
 
 
 async def test_an_encoder_that_comes_when_nobody_needs_it_any_more_is_closed(queues: Queues) -> None:
-    gate, asked = threading.Event(), threading.Event()
+    gate, requested = threading.Event(), threading.Event()
 
     def load(bundle: Path) -> object:
-        asked.set()
+        requested.set()
         gate.wait(PATIENCE)
         return FakeEncoder()
 
     async with opened(SOON, load) as encoders:
         encoders.follow([active("a")])
-        await until(asked.is_set)
+        await until(requested.is_set)
         await asyncio.sleep(0.05)
         encoders.follow([])
         assert encoders.loaded() == {}
@@ -180,10 +180,10 @@ async def test_a_broken_bundle_rests_longer_after_each_try(monkeypatch: pytest.M
             with pytest.raises(EncoderBrokenError) as refused:
                 await encoders.get(active("broken"))
             assert "damaged" not in str(refused.value)
-    told = {"event": "encoder cannot be loaded", "log_level": "error", "digest": "broken"}
-    told |= {"error": "BundleError", "reason": "broken is damaged."}
+    timings_seen = {"event": "encoder cannot be loaded", "log_level": "error", "digest": "broken"}
+    timings_seen |= {"error": "BundleError", "reason": "broken is damaged."}
     for tries, rest_s in ((1, 0.2), (2, 0.4)):
-        assert {**told, "tries": tries, "next_try_s": rest_s} in lines
+        assert {**timings_seen, "tries": tries, "next_try_s": rest_s} in lines
 
 
 async def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(

@@ -212,8 +212,8 @@ def test_the_command_deletes_and_its_files_go(own: Indexed) -> None:
     assert "8 images pass the filter: image-0, image-3" in own.run(*requested, "--dry-run").output
     for wrong in ("{}", "["):
         own.run("delete", COLLECTION, "--filter", wrong, code=2)
-    own.run(*requested, "--parameters-count", 9, code=1)
-    assert "8 of 8 images are deleted" in own.run(*requested, "--parameters-count", 8).output
+    own.run(*requested, "--expected-count", 9, code=1)
+    assert "8 of 8 images are deleted" in own.run(*requested, "--expected-count", 8).output
     assert files_of(own) == 16
     with own.engine() as engine:
         assert engine.collection(COLLECTION).count == 16

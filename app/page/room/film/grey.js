@@ -18,9 +18,9 @@ const NARROWEST = 1 / 8000;
 /** By the keys 1 to 5. @type {Preset[]} */
 export const PRESETS = ['film', 'lung', 'mediastinum', 'bone', 'all'];
 
-/** Of radiographs, whose values have no common unit: centre and width as shares of the window that the film is searched with. */
+/** Presets of radiographs, whose values have no common unit: centre and width as shares of the window that the film is searched with. */
 const SHARES = { lung: [0.35, 0.7], mediastinum: [0.7, 0.6], bone: [0.6, 0.45] };
-/** Of CT, in Hounsfield units. */
+/** Presets of CT, in Hounsfield units. */
 const HOUNSFIELD = { lung: [-600, 1500], mediastinum: [40, 400], bone: [400, 1800] };
 
 /** @param {GreyWindow} window @returns {Range} the values that become black and white */

@@ -19,7 +19,7 @@ export class MatchedControl {
     layer.append(this.picture);
   }
 
-  /** Of an image with nothing to compare it with. */
+  /** Reset for an image with nothing to compare it with. */
   forget() {
     this.#ask = null;
     this.button.hidden = true;

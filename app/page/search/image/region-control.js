@@ -42,7 +42,7 @@ export class RegionControl {
     layer.append(this.frame);
   }
 
-  /** Of an image that has no regions, or none yet. */
+  /** Reset for an image that has no regions, or none yet. */
   forget() {
     this.#offered = false;
     this.button.hidden = true;

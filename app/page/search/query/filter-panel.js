@@ -54,7 +54,7 @@ export class FilterPanel {
 
   /** Show how many images have each value of a field now; inputs stay as they are. @param {Field} field */
   showCounts({ name, values, distinct }) {
-    // Of more values than are counted, one that is missing may have some.
+    // If there are more values than are counted, a missing one may have images.
     const missing = distinct > values.length ? '' : 0;
     const counts = new Map(values.map(({ value, count }) => [`${name}=${value}`, count]));
     const group = this.groups.querySelector(`[data-field="${CSS.escape(name)}"]`);

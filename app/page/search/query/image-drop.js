@@ -2,7 +2,7 @@
 
 import { say } from '../words.js';
 
-/** Of DICOM files, and of files whose ending says nothing. */
+/** Media types of DICOM files, and of files with an unknown extension. */
 const OTHER_TYPES = ['application/dicom', ''];
 
 /**

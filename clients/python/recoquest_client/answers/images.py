@@ -36,7 +36,7 @@ class FoundText:
 
 @dataclass(frozen=True)
 class Match:
-    """A text with words that were asked for; `spans` are their places in code points."""
+    """A text with words of the query; `spans` are their positions in code points."""
 
     text: str
     spans: tuple[tuple[int, ...], ...] = ()
@@ -83,7 +83,7 @@ class ListedImage:
 class Hit:
     """A found image, or a found text with its image; parts that were not asked for are empty.
 
-    `score` orders the hits, `z_score` says by how many standard deviations the cosine lies above the mean
+    `score` orders the hits, `z_score` says by how many standard deviations the cosine is above the mean
     of the query's with the collection. None is a probability.
     """
 
@@ -178,7 +178,7 @@ class ImagePage:
 class ImageFinding:
     """A mention of a finding in a text, or in the report where `position` is None.
 
-    `prior` says whether its sentence compares with an earlier examination, or tells of one.
+    `prior` says whether its sentence compares with an earlier examination, or mentions one.
     """
 
     finding: str
@@ -246,7 +246,7 @@ class FieldValue:
 
 @dataclass(frozen=True)
 class Field:
-    """A field to filter by; what it holds is told by facets and by single collections."""
+    """A field to filter by; facets and single collections describe its values."""
 
     name: str
     kinds: tuple[str, ...]

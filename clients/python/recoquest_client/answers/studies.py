@@ -36,7 +36,7 @@ class StudyLinks:
 class Sentence:
     """A sentence of a hit; `start` and `end` are its place in the report, in code points.
 
-    `prior` says whether it compares with an earlier examination, or tells of one.
+    `prior` says whether it compares with an earlier examination, or mentions one.
     """
 
     text: str

@@ -106,7 +106,7 @@ class AsyncImages(AsyncConnection):
     async def update(
         self, collection: str, image_id: str, *, etag: str | None = None, **changes: Unpack[Record]
     ) -> answers.Written:
-        """Change what is said of an image; what is not named stays, None removes a report or group.
+        """Change the record of an image; omitted fields stay, None removes a report or group.
 
         Raises:
             PreconditionError: The image is not that of `etag` any more.

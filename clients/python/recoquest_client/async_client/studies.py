@@ -31,7 +31,7 @@ class AsyncStudies(AsyncConnection):
             sop: SOP Instance UID of an image; None: the whole study.
             frame: Number of a frame of that image, from 1.
             filter: Filter on the images of hits.
-            same_patient: Whether other studies of the same patient are told too.
+            same_patient: Whether to include other studies of the same patient.
             limit: Number of studies.
         """
         return await self._send(

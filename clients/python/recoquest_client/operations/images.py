@@ -100,7 +100,7 @@ def put_image(
 def update_image(
     collection: str, image_id: str, etag: str | None, changes: Mapping[str, Any]
 ) -> Call[answers.Written]:
-    """Change what is said of an image; None removes a report or group."""
+    """Change the record of an image; None removes a report or group."""
     return Call(
         "update_image",
         "PATCH",

@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table again, since its key grows; the notes that are there are of files nobody is writing."""
+    """Recreate the table, since its key grows; existing notes are of files that nobody is writing."""
     former = sa.table("loose_files", sa.column("sha256", sa.String()))
     digests = op.get_bind().execute(sa.select(former.c.sha256)).scalars().all()
     op.drop_table("loose_files")
