@@ -52,8 +52,9 @@ def _modules(package: str) -> Iterator[str]:
 
 
 def _file(module: str) -> Path:
-    place = ROOT.joinpath(*module.split("."))
-    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    path = ROOT.joinpath(*module.split("."))
+    package = path / "__init__.py"
+    return package if package.is_file() else path.with_suffix(".py")
 
 
 def _imported(module: str) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """The images of a manifest that a classifier is trained on, chosen by and tested on."""
 
-import hashlib
-import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +10,7 @@ from training.classification.recipe import ImageDataConfig
 from training.common.errors import DataError
 from training.common.manifest import Manifest
 from training.data.labels import known_labels, positives
+from training.trainer.run_state.checkpoint import fingerprint
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,8 @@ class LabelledSplits:
     @property
     def fingerprint(self) -> str:
         """SHA-256 over the ids and labels that are trained on and chosen by, in their order."""
-        digest = hashlib.sha256(json.dumps(self.labels).encode())
-        for record in (*self.train.records, *self.val.records):
-            digest.update(json.dumps([record.id, record.labels]).encode())
-        return digest.hexdigest()
+        records = (*self.train.records, *self.val.records)
+        return fingerprint([self.labels, *([record.id, record.labels] for record in records)])
 
 
 def labelled_splits(manifest: Manifest, config: ImageDataConfig) -> LabelledSplits:

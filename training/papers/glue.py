@@ -1,7 +1,5 @@
 """Text classification on GLUE (Wang et al. 2018), with RECLAIM's term if a recipe has it."""
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +32,7 @@ from training.recipes.schema import ScheduleConfig
 from training.recipes.tasks import ChoosingDataConfig, TaskRecipe
 from training.trainer.module_task import ModuleTask, TaskResult
 from training.trainer.opening import RunOptions, open_run
+from training.trainer.run_state.checkpoint import fingerprint
 
 # The tasks: their columns and metrics.
 
@@ -230,14 +229,6 @@ def _example(line: bytes, columns: Sequence[str], task: GlueTask) -> Example | s
     if not math.isfinite(score):
         return f"the score {text[:40]!r} is not a number"
     return Example(row[task.first], None if task.second is None else row[task.second], score)
-
-
-def fingerprint(examples: Sequence[Example]) -> str:
-    """SHA-256 over texts and labels in their order."""
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(json.dumps([example.first, example.second, example.label]).encode())
-    return digest.hexdigest()
 
 
 # Batches.

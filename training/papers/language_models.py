@@ -1,6 +1,5 @@
 """Variational language models (Bowman et al. 2016) as RECLAIM's tables 4 and 7 compare them."""
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +28,7 @@ from training.recipes.schema import ScheduleConfig
 from training.recipes.tasks import TaskRecipe
 from training.trainer.module_task import ModuleTask, TaskResult
 from training.trainer.opening import RunOptions, open_run
+from training.trainer.run_state.checkpoint import fingerprint
 
 
 # Recipes.
@@ -143,14 +143,6 @@ def read_corpus(path: Path, *, max_rejected: float = 1.0) -> Usable[str]:
     if not sentences:
         raise DataError(f"{path} has no sentence: it needs one a line.")
     return Usable(tuple(sentences), rejections)
-
-
-def fingerprint(sentences: Iterable[str]) -> str:
-    """SHA-256 over sentences in their order."""
-    digest = hashlib.sha256()
-    for sentence in sentences:
-        digest.update(sentence.encode() + b"\n")
-    return digest.hexdigest()
 
 
 class Vocabulary:

@@ -1,6 +1,5 @@
 """Visual question answering on VQA v2 (Goyal et al. 2017), with RECLAIM's term if a recipe has it."""
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -45,6 +44,7 @@ from training.recipes.schema import ScheduleConfig, decoded_at_a_scale
 from training.recipes.tasks import ChoosingDataConfig, TaskRecipe
 from training.trainer.module_task import ModuleTask, TaskResult, prepare_batch_norm
 from training.trainer.opening import OpenRun, RunOptions, open_run
+from training.trainer.run_state.checkpoint import fingerprint
 
 SCORE: Final = "vqa_score"
 
@@ -252,14 +252,6 @@ def _question(entry: Any, answered: Mapping[Any, Any], images: set[str], part: s
         return Question(f"{part}/{name}", text, answers, normalised(annotation["multiple_choice_answer"]))
     except (AttributeError, KeyError, TypeError):
         return "its annotation has no answers"
-
-
-def fingerprint(questions: Iterable[Question]) -> str:
-    """SHA-256 over questions, images and answers in their order."""
-    digest = hashlib.sha256()
-    for question in questions:
-        digest.update(json.dumps([question.image, question.text, question.answers]).encode())
-    return digest.hexdigest()
 
 
 # Batches.

@@ -1,13 +1,10 @@
 """The data of one split, opened so that batches can be drawn from it."""
 
-import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from training.common.errors import DataError
 from training.common.manifest import Manifest, Record, Rejections
@@ -21,6 +18,7 @@ from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import Shortcuts
 from training.trainer.batches import BatchLoader, ReadTexts
 from training.trainer.optimisation.locked_tower import LockedTextTower, LockedTower
+from training.trainer.run_state.checkpoint import fingerprint
 from training.trainer.run_state.processes import Processes
 from training.trainer.setup import ObjectiveResources
 
@@ -111,7 +109,7 @@ class SplitOpener:
             shortcuts=self._shortcuts(split) if training else None,
             processes=self.processes,
         )
-        return SplitData(loader, fingerprint(records, extras.rows.values()))
+        return SplitData(loader, fingerprint(map(_drawn, records), extras.rows.values()))
 
     def _all_are_drawn(self, count: int, *, training: bool, texts_of: int | None = None) -> bool:
         """Whether a run draws about as many things as there are, or more, or is to encode all of them.
@@ -179,16 +177,8 @@ class SplitOpener:
         return None if config is None else Shortcuts(config, self.recipe.train.seed, len(split.records))
 
 
-def fingerprint(records: Sequence[Record], rows: Iterable[Tensor] = ()) -> str:
-    """SHA-256 over what is drawn, in its order, and the labels or other rows that are learned.
-
-    Drawn are ids, texts, names of sounds, and texts that do not fit.
-    """
-    digest = hashlib.sha256()
-    for record in records:
-        rest: list[object] = [] if record.audio is None else [record.audio]
-        rest += [record.not_texts] if record.not_texts else []
-        digest.update(json.dumps([record.id, record.texts, *rest]).encode())
-    for tensor in rows:
-        digest.update(tensor.numpy().tobytes())
-    return digest.hexdigest()
+def _drawn(record: Record) -> list[object]:
+    """Return what batches draw of a record: its id, texts, the name of a sound, and texts that don't fit."""
+    rest: list[object] = [] if record.audio is None else [record.audio]
+    rest += [record.not_texts] if record.not_texts else []
+    return [record.id, record.texts, *rest]

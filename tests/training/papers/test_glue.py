@@ -30,7 +30,6 @@ from training.papers.glue import (
     TextTask,
     classify_texts,
     f1,
-    fingerprint,
     matthews,
     measure,
     pearson,
@@ -44,7 +43,7 @@ from training.recipes.load import parse_as
 from training.trainer.loop import TrainingLoop
 from training.trainer.module_task import TaskResult
 from training.trainer.opening import RunOptions
-from training.trainer.run_state.checkpoint import load_checkpoint
+from training.trainer.run_state.checkpoint import fingerprint, load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
 # Tables.

@@ -38,7 +38,6 @@ from training.papers.language_models import (
     VaeOutput,
     Vocabulary,
     figures,
-    fingerprint,
     measure,
     published,
     read_corpus,
@@ -51,7 +50,7 @@ from training.recipes.load import parse_as
 from training.trainer.loop import TrainingLoop
 from training.trainer.module_task import TaskResult
 from training.trainer.opening import RunOptions
-from training.trainer.run_state.checkpoint import load_checkpoint
+from training.trainer.run_state.checkpoint import fingerprint, load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
 ONE = torch.ones((), dtype=torch.float64)

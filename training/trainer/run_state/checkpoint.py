@@ -1,8 +1,11 @@
 """Everything that a run needs to continue as if it had never stopped, in one file without code."""
 
+import hashlib
+import json
 import random
 import zipfile
 import zlib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -53,6 +56,16 @@ class Checkpoint:
     metrics: dict[str, float]
     recipe: str
     data: str
+
+
+def fingerprint(values: Iterable[object], rows: Iterable[Tensor] = ()) -> str:
+    """Return a SHA-256 of what a run learns from, in order: values of JSON or dataclasses, and tensors."""
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(json.dumps(value, default=asdict).encode() + b"\n")
+    for tensor in rows:
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
