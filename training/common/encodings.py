@@ -11,7 +11,7 @@ import io
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import log
 from pathlib import Path
@@ -45,9 +45,12 @@ _NAMED: Final = 10
 _MARGIN: Final = 3.0
 _MOST: Final = 3
 # A mean below this over the characters beyond ASCII is no text.
-_LEAST_MEAN: Final = -5.9
-_OTHER, _ASCII = log(1 / 3_000), log(1 / 50)
-_SIGN_IN_WORD, _CASE_IN_WORD, _MIXED_SCRIPTS, _NEXT_TO_LETTER = map(log, (0.005, 0.02, 0.0005, 0.01))
+_LEAST_MEAN: Final = -6.2
+_OTHER, _CONTROL = log(1 / 3_000), log(1 / 1_000_000)
+_SIGN_IN_WORD, _CASE_IN_WORD = log(0.005), log(0.02)
+_MIXED_SCRIPTS, _ADJACENT, _WITHIN_CAPITALS = log(0.0005), log(0.15), log(0.85)
+_NEXT_TO_SMALL, _NEXT_TO_CAPITAL, _ISOLATED = log(0.01), log(0.3), log(0.1)
+_FINAL_FORMS: Final = frozenset("ךםןףץ")
 _IN_WORDS: Final = frozenset("’'-\u00ad")
 
 
@@ -293,26 +296,53 @@ _SINGLE: Final = (
     ("Windows-1256", "Arabic", _ARABIC, -2.0), ("CP874", "Thai, TIS-620", _THAI, -1.5),
 )  # fmt: skip
 
-# Standards order ideographs by how frequent they are: level 1 has those of daily use. Each row is a range of
-# the first of two bytes.
-_SIGN, _HANGUL, _FREQUENT, _INFREQUENT = map(log, (1 / 60, 1 / 800, 1 / 1_500, 1 / 40_000))
-_UNUSUAL, _HALF_WIDTH = log(1 / 300_000), log(1 / 55)
-_Rows = tuple[tuple[int, int, float], ...]
-_SHIFT_JIS: Final = ((0x81, 0x84, _SIGN), (0x88, 0x98, _FREQUENT), (0x98, 0xEB, _INFREQUENT))
-_EUC_JP: Final = ((0xA1, 0xA6, _SIGN), (0xB0, 0xD0, _FREQUENT), (0xD0, 0xF5, _INFREQUENT))
-_GB: Final = ((0xA1, 0xA4, _SIGN), (0xB0, 0xD8, _FREQUENT), (0xD8, 0xF8, _INFREQUENT))
-_BIG5: Final = ((0xA1, 0xA4, _SIGN), (0xA4, 0xC7, _FREQUENT), (0xC9, 0xFA, _INFREQUENT))
-_KOREAN: Final = ((0xA1, 0xA2, _SIGN), (0xB0, 0xC9, _HANGUL), (0xCA, 0xFE, _INFREQUENT))
-_DOUBLE: Final[tuple[tuple[str, _Rows, float], ...]] = (
-    ("Shift_JIS", _SHIFT_JIS, 0.0), ("CP932", _SHIFT_JIS, -1.0), ("EUC-JP", _EUC_JP, -1.0),
-    ("GB18030", _GB, 0.0), ("Big5", _BIG5, 0.0), ("CP950", _BIG5, -1.0), ("EUC-KR", _KOREAN, 0.0),
-    ("CP949", _KOREAN, -1.0),
-)  # fmt: skip
+_PUNCTUATION, _KANA, _HANGUL, _FREQUENT, _INFREQUENT = map(
+    log, (1 / 60, 1 / 80, 1 / 800, 1 / 1_500, 1 / 40_000)
+)
+_UNUSUAL: Final = log(1 / 300_000)
+_HALF_WIDTH, _MISPLACED = log(1 / 55), log(0.02)
+_KANA_SMALL: Final = frozenset("ｧｨｩｪｫｬｭｮｯｰ｡｣､･")
+_KANA_VOICED: Final = frozenset("ｳｶｷｸｹｺｻｼｽｾｿﾀﾁﾂﾃﾄﾊﾋﾌﾍﾎ")
+_KANA_HALF: Final = frozenset(_span(0xFF61, 0xFF9F))
+
+
+def _weight_of(*rows: tuple[int, int, float], first: int = 0x40) -> Callable[[bytes], float]:
+    """Weights of characters by ranges of their first byte; with a second below `first` they are unusual."""
+    by_lead = {lead: weight for start, end, weight in reversed(rows) for lead in range(start, end)}
+    return lambda code: by_lead.get(code[0], _UNUSUAL) if code[1] >= first else _UNUSUAL
+
+
+def _japanese(code: bytes) -> float:
+    return _HALF_WIDTH if len(code) == 1 else _SHIFT_JIS(code)
+
+
+# Standards order ideographs by how frequent they are: level 1 has those of daily use.
+_SHIFT_JIS: Final = _weight_of(
+    (0x81, 0x82, _PUNCTUATION), (0x82, 0x84, _KANA), (0x88, 0x98, _FREQUENT), (0x98, 0xEB, _INFREQUENT)
+)
+_EUC_JP: Final = _weight_of(
+    (0xA1, 0xA2, _PUNCTUATION), (0xA3, 0xA6, _KANA), (0xB0, 0xD0, _FREQUENT), (0xD0, 0xF5, _INFREQUENT)
+)
+_GB: Final = _weight_of(
+    *((0xA1, 0xA2, _PUNCTUATION), (0xA3, 0xA4, _PUNCTUATION)),
+    *((0xB0, 0xD8, _FREQUENT), (0xD8, 0xF8, _INFREQUENT)),
+    first=0xA1,
+)
+_BIG5: Final = _weight_of((0xA1, 0xA4, _PUNCTUATION), (0xA4, 0xC7, _FREQUENT), (0xC9, 0xFA, _INFREQUENT))
+_KOREAN: Final = _weight_of(
+    (0xA1, 0xA2, _PUNCTUATION), (0xB0, 0xC9, _HANGUL), (0xCA, 0xFE, _INFREQUENT), first=0xA1
+)
+_DOUBLE: Final = (
+    *(("Shift_JIS", _japanese, 0.0), ("CP932", _japanese, -1.0), ("EUC-JP", _EUC_JP, -1.0)),
+    *(("GB18030", _GB, 0.0), ("Big5", _BIG5, 0.0), ("CP950", _BIG5, -1.0)),
+    *(("EUC-KR", _KOREAN, 0.0), ("CP949", _KOREAN, -1.0)),
+)
 # Characters of UTF-8; so many in one line are there by no chance, nor is a long one of single bytes.
 _SEQUENCE: Final = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
 _LONG_SEQUENCE: Final = re.compile(rb"[\xe0-\xf4][\x80-\xbf]{2}")
 _SURE: Final = 4
 _SOME_LINES: Final = 100
+_LETTER, _NO_LETTER = log(1 / 40), log(1 / 60)
 
 
 def likely_encodings(content: bytes) -> list[Guess]:
@@ -353,9 +383,9 @@ def _readings(content: bytes) -> Iterator[tuple[float, Guess]]:
         text = _decoded(content, name)
         if text is not None and (score := _score_letters(text, alphabet)) is not None:
             yield score + prior, Guess(name, text, f"{name} ({about})" if about else name)
-    for name, ranges, prior in _DOUBLE:
+    for name, weight, prior in _DOUBLE:
         text = _decoded(content, name)
-        if text is not None and (score := _score_codes(text, name, ranges)) is not None:
+        if text is not None and (score := _score_codes(text, name, weight)) is not None:
             yield score + prior, Guess(name, text, name)
 
 
@@ -366,15 +396,16 @@ def _decoded(content: bytes, name: str) -> str | None:
         return None
 
 
-def _mean_score(total: float, text: str, size: int) -> float | None:
-    """The score of a text, given that of its characters beyond ASCII; None where these are no text."""
-    if not size or total < _LEAST_MEAN * size:
-        return None
-    return total + _ASCII * sum(map(str.isascii, text))
+def _ascii_score(text: str) -> float:
+    """Letters are weighed, as an encoding of two bytes takes some of them for second halves."""
+    letters = sum(sign.isalpha() for sign in text if sign.isascii())
+    others = sum(sign.isascii() for sign in text) - letters
+    return letters * _LETTER + others * _NO_LETTER
 
 
 def _score_letters(text: str, alphabet: _Alphabet) -> float | None:
-    weights, total, count = alphabet.weights(), 0.0, 0
+    weights = alphabet.weights()
+    total, count = 0.0, 0
     around = f" {text} "
     for position, sign in enumerate(text):
         if not sign.isascii():
@@ -382,27 +413,30 @@ def _score_letters(text: str, alphabet: _Alphabet) -> float | None:
                 around[position], sign, around[position + 2], weights, sparse=alphabet.sparse
             )
             count += 1
-    return _mean_score(total, text, count)
+    return None if not count or total < _LEAST_MEAN * count else total + _ascii_score(text)
 
 
 def _weigh_letter(before: str, sign: str, after: str, weights: Mapping[str, float], *, sparse: bool) -> float:
-    weight = weights.get(sign, _OTHER)
+    weight = weights.get(sign, _OTHER if sign.isprintable() else _CONTROL)
     is_mark = unicodedata.category(sign) == "Mn"
     if not sign.isalpha() and not is_mark:
         within = sparse and before.isalpha() and after.isalpha() and sign not in _IN_WORDS
         return weight + (_SIGN_IN_WORD if within else 0)
     if sign.isupper() and (before.isupper() or after.isupper()):
-        weight = weights.get(sign.lower(), weight)
-    if (sign.isupper() and before.islower()) or (sign.islower() and after.isupper()):
+        weight = weights.get(sign.lower(), weight) + _WITHIN_CAPITALS
+    capitals_within = (sign.isupper() and before.islower()) or (sign.islower() and after.isupper())
+    if capitals_within or (sign in _FINAL_FORMS and after.isalpha()):
         weight += _CASE_IN_WORD
     if sparse:
-        return weight
+        return weight + (_ADJACENT if before.isalpha() and not before.isascii() else 0)
     mixed = any(other.isascii() and other.isalpha() for other in (before, after))
     # A mark of Thai or Arabic has its letter before it.
-    return weight + (_MIXED_SCRIPTS if mixed or (is_mark and before.isascii()) else 0)
+    mixed = mixed or (is_mark and before.isascii())
+    weight += _ISOLATED if before.isascii() and after.isascii() else 0
+    return weight + (_MIXED_SCRIPTS if mixed else 0)
 
 
-def _score_codes(text: str, name: str, ranges: _Rows) -> float | None:
+def _score_codes(text: str, name: str, weight: Callable[[bytes], float]) -> float | None:
     total, size = 0.0, 0
     around = f" {text} "
     for position, sign in enumerate(text):
@@ -410,13 +444,20 @@ def _score_codes(text: str, name: str, ranges: _Rows) -> float | None:
             continue
         code = sign.encode(name)
         adjacent = (around[position], around[position + 2])
-        if len(code) == 1:
-            total += _HALF_WIDTH
-        elif code[1] < 0x40:
-            total += _UNUSUAL
-        else:
-            total += next((weight for first, end, weight in ranges if first <= code[0] < end), _UNUSUAL)
-        if any("a" <= other <= "z" or (len(code) == 1 and "A" <= other <= "Z") for other in adjacent):
-            total += _NEXT_TO_LETTER
+        small = any("a" <= other <= "z" or (len(code) == 1 and "A" <= other <= "Z") for other in adjacent)
+        capital = any("A" <= other <= "Z" for other in adjacent)
+        total += weight(code) + (_NEXT_TO_SMALL if small else _NEXT_TO_CAPITAL if capital else 0)
+        if len(code) == 1 and not _is_half_width_kana(sign, *adjacent):
+            total += _MISPLACED
+        total += _ISOLATED if all(other.isascii() for other in adjacent) else 0
         size += len(code)
-    return _mean_score(total, text, size)
+    return None if not size or total < _LEAST_MEAN * size else total + _ascii_score(text)
+
+
+def _is_half_width_kana(sign: str, before: str, after: str) -> bool:
+    """Whether one may stand here: none among ideographs, marks behind the letters that have them."""
+    if any(not other.isascii() and other not in _KANA_HALF for other in (before, after)):
+        return False
+    if sign in "ﾞﾟ":
+        return before in _KANA_VOICED
+    return sign not in _KANA_SMALL or before in _KANA_HALF
