@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import cosine_similarity, normalize
 
 from tests.training.models.tiny import (
     TEXT_OPTIONS,
@@ -44,6 +44,10 @@ from training.models.heads import (
     retrieved,
 )
 from training.models.tower import Backbone, Projection
+from training.objectives.base import LossOutput
+from training.trainer.modules import MomentumCopy
+from training.trainer.optimisation.batch_norm import synchronise
+from training.trainer.optimisation.cached_gradients import FeaturesBySource, backward_in_chunks, even_chunks
 
 GOLDEN = (
     ([[1, 2, 0, 1, 0, -1], [0, 1, 3, -1, 2, 1]], [[0, 1, 1, 2, 1, 0], [1, 0, -1, 1, 1, -2]]),
@@ -174,6 +178,16 @@ def test_padding_is_no_part_of_the_statistics_of_a_batch_norm() -> None:
     for name, value in heads[2].state_dict().items():
         assert torch.equal(heads[0].state_dict()[name], value)
         assert torch.equal(heads[1].state_dict()[name], value)
+
+
+def test_gradients_pass_through_the_real_entries_only() -> None:
+    head = build_head(NORMED, 6, 4).double()
+    mask = torch.tensor([[True, True], [True, False], [False, False]])
+    entries = torch.randn(3, 2, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: project_entries(head, x, mask), (entries,))
+    torch.autograd.backward(project_entries(head, entries, mask).square().sum())
+    assert entries.grad is not None
+    assert torch.equal((entries.grad != 0).any(dim=-1), mask)
 
 
 @torch.no_grad()
@@ -360,6 +374,28 @@ def test_a_wholly_frozen_tower_still_trains_its_branch() -> None:
     assert all(name.startswith("text_unique.") for name in reached)
 
 
+def test_frozen_parts_stay_and_use_no_dropout_next_to_a_fork() -> None:
+    settings = {"frozen_layers": 2, "options": {**TEXT_OPTIONS["bert"], "hidden_dropout_prob": 0.5}}
+    model = branched(text_settings=settings).train()
+    assert model.text is not None
+    backbone = model.text.backbone
+    frozen = [*backbone.stem(), *backbone.layers()[0], *backbone.layers()[1]]
+    assert not any(part.training for module in frozen for part in module.modules())
+    assert all(module.training for module in backbone.layers()[2])
+    (shared, unique), (other_shared, other_unique) = (
+        outputs(model.encode_text(tiny_tokens())) for _ in range(2)
+    )
+    assert torch.equal(unique, other_unique)
+    assert not torch.equal(shared, other_shared)
+    old, names = copy.deepcopy(model.state_dict()), within(model, *frozen)
+    torch.autograd.backward(unique.sum() + shared.sum())
+    torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=0.5).step()
+    assert names
+    assert all(torch.equal(value, old[name]) for name, value in model.state_dict().items() if name in names)
+    weight = "text_unique.head.1.weight"
+    assert not torch.equal(model.state_dict()[weight], old[weight])
+
+
 @pytest.mark.parametrize(
     ("retrieval", "width"), [("shared", 13), ("unique", 13), ("concat", 26), ("normal", 12)]
 )
@@ -451,9 +487,50 @@ def test_weights_of_a_shared_head_are_shared_and_statistics_are_not() -> None:
         assert not tiny_model(tiny_config("vit", **{**SHARED_HEAD, **settings})).local_norms
 
 
+def test_embeddings_of_a_shared_head_in_evaluation_are_those_of_training() -> None:
+    """After it has learned to send random images to random places, and their regions apart."""
+    model = shared_model()
+    places = normalize(torch.randn(32, 12, generator=torch.Generator().manual_seed(1)), dim=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for step in range(60):
+        features = model.encode_image(tiny_pixels(32, seed=step))
+        regions = normalize(local_of(features), dim=2)
+        alike = (regions @ regions.mT).exp().mean()
+        optimizer.zero_grad()
+        torch.autograd.backward(alike - (normalize(features.embedding, dim=1) * places).sum(dim=1).mean())
+        optimizer.step()
+    pixels = tiny_pixels(128, seed=99)
+    with torch.no_grad():
+        one, other = (model.train(mode).encode_image(pixels) for mode in (False, True))
+    assert float(cosine_similarity(one.embedding, other.embedding).mean()) > 0.95
+    assert float(cosine_similarity(local_of(one), local_of(other), dim=2).mean()) > 0.95
+
+
 def test_one_tower_alone_has_the_statistics_of_its_local_features(tmp_path: Path) -> None:
     model = shared_model()
     model.encode_text(tiny_tokens())
     alone, _ = load_trainable(saved(tmp_path / "b", model), only="text")
     local, expected = (local_of(each.eval().encode_text(tiny_tokens())) for each in (alone, model))
     assert torch.equal(local, expected)
+
+
+def test_copies_chunks_and_gpus_have_statistics_of_local_features() -> None:
+    model, pixels = shared_model(), tiny_pixels(6)
+    copied = MomentumCopy(model).train()
+    copied(pixels)
+    assert [int(statistics(norms_of(each)[1])[2]) for each in (copied.model, model)] == [1, 0]
+
+    def loss(features: FeaturesBySource) -> LossOutput:
+        image = features["image"]
+        return LossOutput(image.embedding.square().mean() + local_of(image).square().mean(), {})
+
+    def encode(chunk: slice) -> FeaturesBySource:
+        return {"image": model.encode_image(pixels[chunk])}
+
+    backward_in_chunks(model, encode, loss, even_chunks(6, 3), torch.device("cpu"))
+    assert [int(statistics(norm)[2]) for norm in norms_of(model)] == [2, 2]
+    expected = local_of(model.eval().encode_image(pixels))
+    synchronise(model.train())
+    assert all(isinstance(norm, nn.SyncBatchNorm) for norm in model.local_norms.values())
+    assert {name for name, _ in model.named_parameters() if "local" in name} == set()
+    torch.testing.assert_close(local_of(model.eval().encode_image(pixels)), expected)
