@@ -19,7 +19,7 @@ from index.search.request import BatchEntry, SearchRequest
 from index.search.results import ActiveGeneration, Hit, SearchPage, vectors_of
 from index.vectors.protocol import Vectors
 from training.clinical.findings import are_prior, prior_sentences
-from training.clinical.text.sections import place_in_report
+from training.clinical.text.sections import span_in_report
 from training.clinical.text.sentences import split_sentences
 from training.common.manifest import MetadataValue
 
@@ -181,7 +181,7 @@ def _shared_mentions(
 
 def _text_sentence(text: str, position: int, report: str | None) -> Sentence:
     prior = bool(prior_sentences(text))
-    start = None if report is None else place_in_report(text, report)
+    start = None if report is None else span_in_report(text, report)
     if start is None:
         return Sentence(text, position, None, None, prior)
     return Sentence(text, position, start, start + len(text), prior)

@@ -3,7 +3,8 @@
 Findings are mentions of a vocabulary; cues before and behind them tell their state.
 
 A cue tells whether findings near it are absent, uncertain or not stated: a regular expression for whole
-words, of any case, in which a blank matches blanks and line ends. Of several at one place, the first counts.
+words, of any case, in which a blank matches blanks and line ends. Of several at one position the
+first counts.
 
 The ideas are those of Chapman et al., "A simple algorithm for identifying negated findings and diseases in
 discharge summaries", J. Biomed. Inform. 2001, and of Irvin et al., "CheXpert", AAAI 2019, which looks for
@@ -20,7 +21,7 @@ from training.clinical.text.english_cues import ENGLISH, LIMIT, Effect, Side
 from training.clinical.text.german_cues import GERMAN
 from training.clinical.text.headings import CONTEXT, heading_line, kind_of_match
 from training.clinical.text.language import is_read
-from training.clinical.text.sections import section_places
+from training.clinical.text.sections import section_spans
 from training.clinical.text.spelling import written_out
 from training.clinical.text.vocabulary import (
     DEVICE,
@@ -388,7 +389,7 @@ def _stated_parts(text: str) -> Iterator[tuple[int, int]]:
     blank line as well.
     """
     start = heading = 0
-    sections = section_places(text)
+    sections = section_spans(text)
     has_findings = any(section.kind == "findings" and section.heading for section in sections)
     for section in sections:
         # "Correction to prior exam: effusion" is a sentence.

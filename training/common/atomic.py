@@ -46,7 +46,7 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
     Everything in it is flushed to the disk before the rename; after an error nothing is left.
 
-    With `replace` it takes the place of a folder that is there. Both are whole at any moment; a power cut
+    With `replace` it replaces a folder that is there. Both are whole at any moment; a power cut
     between the two renames leaves both next to `path`.
 
     Raises:

@@ -1,7 +1,7 @@
 """Opens the text of a table or a report in its encoding: no byte is replaced, a wrong encoding is named.
 
 Bytes beyond ASCII are read in each encoding, and the readings are scored by the logarithm of the probability
-of their characters: usual letters of the languages that the encoding is for, in places where such letters
+of their characters: usual letters of the languages that the encoding is for, in positions where such letters
 are. A capital behind a small letter or a sign within a word is a mark of the wrong encoding.
 """
 

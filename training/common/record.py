@@ -93,7 +93,7 @@ class Record:
     rows: int = field(default=1, compare=False)
 
     def digest(self) -> str:
-        """Return the SHA-256 over what it says of its image, apart from the place of its file."""
+        """Return the SHA-256 over what it says of its image, apart from the path of its file."""
         names = ("texts", "split", "group", "labels", "report")
         content = {**{name: getattr(self, name) for name in names}, "metadata": dict(self.metadata)}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -73,7 +73,7 @@ class WorkerRefusedError(WorkerLostError):
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Return two connected sockets; neither takes the place of a standard stream that is closed."""
+    """Return two connected sockets; neither replaces a standard stream that is closed."""
     own, theirs = socket.socketpair()
     with own, theirs:
         kept = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _STREAMS) for end in (own, theirs)]

@@ -208,7 +208,7 @@ def label_precision(
     )
 
 
-def overlap(found: Sequence[Sequence[Hashable]], exact: Sequence[Sequence[Hashable]]) -> float:
+def overlap(approximate: Sequence[Sequence[Hashable]], exact: Sequence[Sequence[Hashable]]) -> float:
     """Recall (0 to 1) of an approximate search: the share of the exact answers that it found.
 
     Each row has one query's ids; order and padding such as -1 don't matter. A query without an exact answer
@@ -217,11 +217,13 @@ def overlap(found: Sequence[Sequence[Hashable]], exact: Sequence[Sequence[Hashab
     Raises:
         ValueError: The numbers of queries differ, or are 0.
     """
-    if len(found) != len(exact) or not found:
-        raise ValueError(f"{len(found)} rows found, {len(exact)} exact: both need one row a query")
+    if len(approximate) != len(exact) or not approximate:
+        raise ValueError(
+            f"{len(approximate)} rows are approximate, {len(exact)} exact: both need one for each query"
+        )
     shares = [
         len(set(right) & set(got)) / len(set(right)) if right else 1.0
-        for got, right in zip(found, exact, strict=True)
+        for got, right in zip(approximate, exact, strict=True)
     ]
     return float(np.mean(shares))
 

@@ -56,13 +56,13 @@ def read_tags(content: bytes, page: int = 0) -> ImageFileDirectory_v2:
         tags = ImageFileDirectory_v2(b"II+\0" + content[4:16], prefix=content[:2])
     else:
         tags = ImageFileDirectory_v2(content[:8])
-    place = tags.next
+    offset = tags.next
     for _ in range(page + 1):
-        if not place:
+        if not offset:
             raise EOFError("it has fewer pages than it says")
-        file.seek(place)
+        file.seek(offset)
         tags.load(file)
-        place = tags.next
+        offset = tags.next
     return tags
 
 

@@ -304,8 +304,8 @@ class Attached:
     Attributes:
         matched: Number of reports whose study has a record.
         waiting: Number of reports whose study has none.
-        mismatched: Places, among the given ones, of reports of a study whose records are of another patient.
-        without_text: Places of matched reports that have no text which describes the image.
+        mismatched: Indices, among the given ones, of reports of a study whose records are of another patient.
+        without_text: Indices of matched reports that have no text which describes the image.
     """
 
     records: tuple[Record, ...]

@@ -195,7 +195,7 @@ def _split_by_paths(records: Sequence[Record], notes: list[str], *, extracted: b
         return records
     if len(named) < len(paths):
         notes.append(
-            f"{len(named):,} of {len(paths):,} images are in places that name a split, as train/, the "
+            f"{len(named):,} of {len(paths):,} images are in folders that name a split, as train/, the "
             "others are not: all splits are drawn."
         )
         return records

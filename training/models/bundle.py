@@ -168,7 +168,7 @@ def save_bundle(
     metrics: Mapping[str, float],
     recipe_yaml: str,
 ) -> BundleInfo:
-    """Write a bundle to a temporary folder that takes the place of `folder` when it is complete.
+    """Write a bundle to a temporary folder that replaces `folder` when it is complete.
 
     Raises:
         RecipeError: The encoder cannot take what the preprocessing makes.

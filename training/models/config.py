@@ -55,10 +55,10 @@ class HeadConfig(Frozen):
     activation: Literal["relu", "gelu"] = Field(default="relu", description="Of `mlp`.")
 
     @model_validator(mode="after")
-    def _norm_has_a_place(self) -> Self:
+    def _norm_fits(self) -> Self:
         if self.norm and self.kind != "mlp":
             raise ValueError(
-                f"a head of kind {self.kind} has no place for a batch norm: set kind to mlp, or norm to false"
+                f"a head of kind {self.kind} has no batch norm: set kind to mlp, or norm to false"
             )
         return self
 
@@ -222,7 +222,7 @@ class DualEncoderConfig(Frozen):
         """True if the embedding of an image is the mean of embeddings of its regions.
 
         Then the head is linear and the pooling is a mean over a map or patches. Under attention pooling or a
-        class token, maps of single regions point to other places than the objects asked for (measured).
+        class token, maps of single regions point elsewhere than the objects searched for (measured).
         """
         means = ("mean", "tower") if self.image.architecture in _POOLED_BY_MEAN else ("mean",)
         linear = self.image.head.kind != "mlp" and self.concepts is None

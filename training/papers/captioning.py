@@ -286,7 +286,7 @@ class SCO(PairObjective):
 
 
 def positions(length: int, width: int) -> Tensor:
-    """Sines and cosines (T, W) that tell places apart (Vaswani et al. 2017, section 3.5), float64."""
+    """Sines and cosines (T, W) that distinguish positions (Vaswani et al. 2017, section 3.5), float64."""
     rates = torch.exp(-math.log(10_000) * torch.arange(0, width, 2, dtype=torch.float64) / width)
     angles = torch.arange(length, dtype=torch.float64).unsqueeze(1) * rates
     return torch.stack((angles.sin(), angles.cos()), dim=2).flatten(1)

@@ -270,9 +270,9 @@ class ExampleLoader(ItemLoader[Example, Batch]):
     max_tokens: int
     separators: int = 1
 
-    def batch(self, places: Sequence[int]) -> Batch:
-        """The examples at these places."""
-        chosen = [self.items[place] for place in places]
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """The examples at these indices."""
+        chosen = [self.items[index] for index in indices]
         firsts = self._tokens([example.first for example in chosen])
         seconds = iter(self._tokens([e.second for e in chosen if e.second is not None]))
         rows = [
@@ -287,11 +287,11 @@ class ExampleLoader(ItemLoader[Example, Batch]):
             segments[index, len(ids) - second : len(ids)] = 1
             mask[index, : len(ids)] = 1
         labels = torch.tensor([example.label for example in chosen], dtype=torch.float32)
-        return Batch(input_ids, mask, segments, labels, torch.tensor(places))
+        return Batch(input_ids, mask, segments, labels, torch.tensor(indices))
 
-    def length(self, place: int) -> int:
+    def length(self, index: int) -> int:
         """Characters of an example."""
-        example = self.items[place]
+        example = self.items[index]
         return len(example.first) + len(example.second or "")
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
@@ -551,8 +551,8 @@ def published(recipe: TextRecipe) -> dict[str, dict[str, float]]:
     elif share in _SHARES and recipe.task in _SHARE_ROWS:
         column, metrics = _SHARES.index(share), _SHARE_ROWS[recipe.task]
         rows = {
-            name: [metric[place][column] for metric in metrics]
-            for place, name in enumerate(("BERT-base", "BERT-base + RECLAIM"))
+            name: [metric[model][column] for metric in metrics]
+            for model, name in enumerate(("BERT-base", "BERT-base + RECLAIM"))
         }
     names = task.metrics if len(task.dev) == 1 else [f"{name}/{task.metrics[0]}" for name in task.dev]
     return {row: dict(zip(names, figures, strict=False)) for row, figures in rows.items()}

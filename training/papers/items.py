@@ -19,7 +19,7 @@ from training.trainer.run_state.processes import Processes
 
 Item = TypeVar("Item")
 Drawn = TypeVar("Drawn")
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 def kept_share(items: Sequence[Item], config: TaskDataConfig) -> tuple[Item, ...]:
@@ -28,7 +28,7 @@ def kept_share(items: Sequence[Item], config: TaskDataConfig) -> tuple[Item, ...
         return tuple(items)
     number = max(1, math.floor(config.share * len(items)))
     chosen = np.random.default_rng(config.share_seed).permutation(len(items))[:number]
-    return tuple(items[place] for place in sorted(chosen.tolist()))
+    return tuple(items[index] for index in sorted(chosen.tolist()))
 
 
 def train_and_validation(
@@ -45,15 +45,15 @@ def train_and_validation(
         DataError: Either would be empty.
     """
     number = math.floor(config.validation_share * len(items))
-    places = whole_groups([group_of(item) for item in items], number, config.share_seed)
-    chosen = set(places)
-    rest = [item for place, item in enumerate(items) if place not in chosen]
-    if not places or not rest:
+    indices = whole_groups([group_of(item) for item in items], number, config.share_seed)
+    chosen = set(indices)
+    rest = [item for index, item in enumerate(items) if index not in chosen]
+    if not indices or not rest:
         raise DataError(
             f"Of {len(items):,} training examples none can be held out to choose the best checkpoint: give "
             "more, or set data.validation_share to another share."
         )
-    return kept_share(rest, config), tuple(items[place] for place in places)
+    return kept_share(rest, config), tuple(items[index] for index in indices)
 
 
 @dataclass
@@ -82,12 +82,12 @@ class ItemLoader(ABC, Generic[Item, Drawn]):
         return len(self.items)
 
     @abstractmethod
-    def batch(self, places: Sequence[int]) -> Drawn:
-        """The batch of the items at these places."""
+    def batch(self, indices: Sequence[int]) -> Drawn:
+        """Return the batch of the items at these indices."""
 
     @abstractmethod
-    def length(self, place: int) -> int:
-        """How long the text of the item at a place is, in a unit that is the same for all."""
+    def length(self, index: int) -> int:
+        """How long the text of the item at an index is, in a unit that is the same for all."""
 
     def largest(self) -> Drawn:
         """The longest items, as many as a process ever has of a batch: no batch is larger.
@@ -100,10 +100,10 @@ class ItemLoader(ABC, Generic[Item, Drawn]):
     def _longest(self) -> list[int]:
         whole, processes = min(len(self), self.batch_size), self.processes.count
         share = whole if whole < processes else -(-whole // processes)
-        lengths = {place: self.length(place) for place in range(len(self))}
+        lengths = {index: self.length(index) for index in range(len(self))}
         longest = nlargest(share, lengths, key=lengths.__getitem__)
-        mean = sum(lengths[place] for place in longest) / share
-        above = [place for place in longest if lengths[place] >= mean]
+        mean = sum(lengths[index] for index in longest) / share
+        above = [index for index in longest if lengths[index] >= mean]
         return [*reversed(above), *longest[len(above) :]]
 
     def from_position(self, position: Position) -> Iterator[Drawn]:
@@ -127,8 +127,8 @@ class ItemLoader(ABC, Generic[Item, Drawn]):
             yield self.batch(range(start, min(start + self.batch_size, len(self))))
 
 
-def _share(places: Places, processes: Processes) -> Places:
+def _share(indices: Indices, processes: Processes) -> Indices:
     """Neighbouring items, one more or less than other processes have; all, of fewer items than processes."""
-    if len(places) < processes.count:
-        return places
-    return np.array_split(places, processes.count)[processes.rank]
+    if len(indices) < processes.count:
+        return indices
+    return np.array_split(indices, processes.count)[processes.rank]

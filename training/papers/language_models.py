@@ -190,18 +190,18 @@ class SentenceLoader(ItemLoader[str, SentenceBatch]):
     vocabulary: Vocabulary
     max_words: int
 
-    def batch(self, places: Sequence[int]) -> SentenceBatch:
-        """The sentences at these places."""
-        rows = [self.vocabulary.ids(self.items[place], self.max_words) for place in places]
+    def batch(self, indices: Sequence[int]) -> SentenceBatch:
+        """The sentences at these indices."""
+        rows = [self.vocabulary.ids(self.items[index], self.max_words) for index in indices]
         lengths = torch.tensor([len(row) for row in rows])
         ids = torch.full((len(rows), int(lengths.max())), PAD)
         for index, row in enumerate(rows):
             ids[index, : len(row)] = torch.tensor(row)
-        return SentenceBatch(ids, lengths, torch.tensor(places))
+        return SentenceBatch(ids, lengths, torch.tensor(indices))
 
-    def length(self, place: int) -> int:
+    def length(self, index: int) -> int:
         """Words of a sentence that are read."""
-        return min(self.max_words, len(self.items[place].split()))
+        return min(self.max_words, len(self.items[index].split()))
 
 
 # Posteriors of a sentence's code. The prior is the standard normal distribution.
@@ -459,10 +459,10 @@ class SentenceDecoder(nn.Module):
         states, _ = self.lstm(torch.cat([embedded, repeated], dim=2), (first, torch.zeros_like(first)))
         # Counted on the CPU: a GPU would be waited for to learn how many words are real.
         count = int(lengths.sum()) - len(lengths)
-        row, place = torch.nonzero_static(_real(lengths - 1, ids[:, 1:]), size=count).unbind(dim=1)
-        logits = self.output(self.dropout(states[row, place]))
+        row, position = torch.nonzero_static(_real(lengths - 1, ids[:, 1:]), size=count).unbind(dim=1)
+        logits = self.output(self.dropout(states[row, position]))
         with torch.autocast(logits.device.type, enabled=False):
-            losses = cross_entropy(full_precision(logits), ids[row, place + 1], reduction="none")
+            losses = cross_entropy(full_precision(logits), ids[row, position + 1], reduction="none")
         return losses.new_zeros(len(ids)).index_add(0, row, losses)
 
     def _hidden(self, ids: Tensor) -> Tensor:

@@ -130,11 +130,11 @@ class Neighbours:
 
     Attributes:
         rows: (b, K, D), without gradient; (1, K, D) where all queries have the same.
-        found: (b, K) bool; False where fewer than K rows may be drawn, such a row is to be ignored.
+        valid: (b, K) bool; False for rows to ignore, where fewer than K may be drawn.
     """
 
     rows: Tensor
-    found: Tensor
+    valid: Tensor
 
 
 class MemoryBank(nn.Module):
@@ -188,26 +188,26 @@ class MemoryBank(nn.Module):
     def drawn(self, queries: Tensor, items: Tensor | None, share: float) -> Neighbours:
         """Return a share of all rows, drawn at random, the same for all queries on all processes.
 
-        The arguments are those of `nearest`; rows of a query's own image are not found.
+        The arguments are those of `nearest`; rows of a query's own image are not valid.
         """
         with torch.no_grad():
             count = max(1, round(share * len(self.rows)))
             drawn = of_first_process(torch.randperm(len(self.rows), device=self.rows.device))[:count]
-            found = torch.ones(len(queries), count, dtype=torch.bool, device=self.rows.device)
+            valid = torch.ones(len(queries), count, dtype=torch.bool, device=self.rows.device)
             if items is not None:
-                found = self.groups[items].unsqueeze(1) != self.groups[drawn]
-            return Neighbours(self.rows[drawn].unsqueeze(0), found)
+                valid = self.groups[items].unsqueeze(1) != self.groups[drawn]
+            return Neighbours(self.rows[drawn].unsqueeze(0), valid)
 
     def batch(self, queries: Tensor, items: Tensor | None) -> Neighbours:
         """Return the features of the whole batch, none of a query's own image; the memory isn't read."""
         everyone = gather_uneven(queries)
         if items is not None:
-            found = self.groups[items].unsqueeze(1) != self.groups[gather_uneven(items)]
+            valid = self.groups[items].unsqueeze(1) != self.groups[gather_uneven(items)]
         else:
             # Outside training every process has as many.
             own = torch.arange(len(queries), device=queries.device) + process_rank() * len(queries)
-            found = own.unsqueeze(1) != torch.arange(len(everyone), device=queries.device)
-        return Neighbours(everyone.unsqueeze(0), found)
+            valid = own.unsqueeze(1) != torch.arange(len(everyone), device=queries.device)
+        return Neighbours(everyone.unsqueeze(0), valid)
 
     def update(self, items: Tensor, features: Tensor) -> None:
         """Move rows towards new features (b, D) of items (b,): `(1 - rho) row + rho new` (equation 7).
@@ -297,11 +297,11 @@ class ReclaimTerm(nn.Module):
             matched = scores(u, v)
             others_v = scores(u.unsqueeze(1), near_v.rows)
             others_u = scores(near_u.rows, v.unsqueeze(1))
-            negative = _mean_found(logsigmoid(-others_v), near_v) + _mean_found(logsigmoid(-others_u), near_u)
+            negative = _mean_valid(logsigmoid(-others_v), near_v) + _mean_valid(logsigmoid(-others_u), near_u)
             loss = -(logsigmoid(matched) + negative).mean()
         if self.training and items is not None:
             self._seen = (items, u.detach(), v.detach())
-        unmatched = (_mean_found(others_v.sigmoid(), near_v) + _mean_found(others_u.sigmoid(), near_u)) / 2
+        unmatched = (_mean_valid(others_v.sigmoid(), near_v) + _mean_valid(others_u.sigmoid(), near_u)) / 2
         terms = {
             "reclaim": loss.detach(),
             "reclaim_matched": matched.detach().sigmoid().mean(),
@@ -327,10 +327,10 @@ class ReclaimTerm(nn.Module):
             self._seen = None
 
 
-def _mean_found(values: Tensor, neighbours: Neighbours) -> Tensor:
-    """The mean (b,) of values (b, K) over the neighbours that were found; 0 where there are none."""
-    kept = values.masked_fill(~neighbours.found, 0).sum(dim=1)
-    return kept / neighbours.found.sum(dim=1).clamp(min=1)
+def _mean_valid(values: Tensor, neighbours: Neighbours) -> Tensor:
+    """The mean (b,) of values (b, K) over the valid neighbours; 0 where there are none."""
+    kept = values.masked_fill(~neighbours.valid, 0).sum(dim=1)
+    return kept / neighbours.valid.sum(dim=1).clamp(min=1)
 
 
 class ReclaimTask(TrainedModule):
@@ -356,8 +356,8 @@ class ReclaimTask(TrainedModule):
         """Add the term for the two features of a batch to its loss and to the terms that are reported."""
         if self.term is None:
             return loss, terms
-        contrast, found = self.term(first, second, items)
-        return loss + self.weight * contrast, {**terms, **found}
+        contrast, of_term = self.term(first, second, items)
+        return loss + self.weight * contrast, {**terms, **of_term}
 
     def after_step(self) -> None:
         """Put the last batch into RECLAIM's memory."""
@@ -412,10 +412,10 @@ class Reclaim(ComposedObjective):
         for term, (first, second) in zip(self.terms, self.pairs, strict=True):
             for modality in (first, second):
                 check_one_vector(features, modality, "reclaim")
-            loss, found = term(features[first].embedding, features[second].embedding, features.items)
+            loss, of_pair = term(features[first].embedding, features[second].embedding, features.items)
             losses.append(loss)
             prefix = f"{first}-{second}/" if len(self.pairs) > 1 else ""
-            terms |= {prefix + name: value for name, value in found.items()}
+            terms |= {prefix + name: value for name, value in of_pair.items()}
         return LossOutput(base.total + self.weight * torch.stack(losses).mean(), terms)
 
     def after_step(self) -> None:

@@ -303,7 +303,7 @@ def open_question_images(
         show_progress=run.show_progress,
     )
     try:
-        yield QuestionImages(source, {paths[row]: place for place, row in enumerate(source.readable)}, broken)
+        yield QuestionImages(source, {paths[row]: index for index, row in enumerate(source.readable)}, broken)
     finally:
         source.close()
 
@@ -326,7 +326,7 @@ class Batch(NamedTuple):
     items: Tensor
 
     def tensors(self, preprocessing: ImagePreprocessing, device: torch.device) -> tuple[Tensor, ...]:
-        """The same on a device, with normalised pixels in place of the images."""
+        """The same on a device, with normalised pixels instead of the images."""
         images, *others = (part.to(device, non_blocking=True) for part in self)
         return preprocessing.normalise(preprocessing.to_unit(images)), *others
 
@@ -345,26 +345,26 @@ class QuestionLoader(ItemLoader[Question, Batch]):
     text: TextPreprocessing
     answers: Mapping[str, int]
 
-    def batch(self, places: Sequence[int]) -> Batch:
-        """The questions at these places."""
-        rows = np.array([self.images.rows[self.items[place].image] for place in places], dtype=np.int64)
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """The questions at these indices."""
+        rows = np.array([self.images.rows[self.items[index].image] for index in indices], dtype=np.int64)
         images, kept = self.images.source.load(rows)
-        return self._batch(images, [places[index] for index in kept])
+        return self._batch(images, [indices[row] for row in kept])
 
     def largest(self) -> Batch:
         """The longest questions, each about a black image; no file is read."""
-        places = self._longest()
-        return self._batch(self.images.source.blank(len(places)), places)
+        indices = self._longest()
+        return self._batch(self.images.source.blank(len(indices)), indices)
 
-    def length(self, place: int) -> int:
+    def length(self, index: int) -> int:
         """Characters of a question."""
-        return len(self.items[place].text)
+        return len(self.items[index].text)
 
-    def _batch(self, images: Tensor, places: Sequence[int]) -> Batch:
-        chosen = [self.items[place] for place in places]
+    def _batch(self, images: Tensor, indices: Sequence[int]) -> Batch:
+        chosen = [self.items[index] for index in indices]
         tokens = self.text([question.text for question in chosen])
         scores = torch.stack([soft_scores(question.answers, self.answers) for question in chosen])
-        return Batch(images, tokens.input_ids, tokens.attention_mask, scores, torch.tensor(places))
+        return Batch(images, tokens.input_ids, tokens.attention_mask, scores, torch.tensor(indices))
 
 
 # The model.
@@ -504,7 +504,7 @@ class AnswerTask(ReclaimTask):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a training batch and its terms: summed over answers, the mean over questions.
 
-        The arguments are those of `Batch`, with normalised pixels (B, 3, S, S) in place of the images.
+        The arguments are those of `Batch`, with normalised pixels (B, 3, S, S) instead of the images.
         """
         output = self.model(pixels, input_ids, attention_mask)
         with torch.autocast(pixels.device.type, enabled=False):

@@ -110,7 +110,7 @@ def test_folders_that_are_not_all_named_as_splits_name_none(tmp_path: Path) -> N
     report = imported("folder", tmp_path)
     assert {one.split for one in records_of(tmp_path).values()} == {"train", "val", "test"}
     assert report.notes == [
-        "40 of 42 images are in places that name a split, as train/, the others are not: all splits are "
+        "40 of 42 images are in folders that name a split, as train/, the others are not: all splits are "
         "drawn."
     ]
 

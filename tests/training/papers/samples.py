@@ -113,7 +113,7 @@ def annotation(question: int, answers: Sequence[str]) -> dict[str, Any]:
     return {
         "question_id": question,
         "multiple_choice_answer": answers[0],
-        "answers": [{"answer": answer, "answer_id": place} for place, answer in enumerate(answers)],
+        "answers": [{"answer": answer, "answer_id": index} for index, answer in enumerate(answers)],
     }
 
 

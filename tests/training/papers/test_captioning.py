@@ -85,20 +85,20 @@ def slow_attention(attention: nn.MultiheadAttention, query: Tensor, keys: list[T
 
 
 def slow_transformer(objective: CaptionTransformer, regions: Tensor, words: list[Tensor]) -> list[Tensor]:
-    """The states of one image's text, place by place."""
+    """The states of one image's text, position by position."""
     width = len(words[0])
     seen = [objective.regions(region) for region in regions]
     states = []
-    for place, word in enumerate(words):
-        angles = [place / 10_000 ** (2 * pair / width) for pair in range(width // 2)]
+    for position, word in enumerate(words):
+        angles = [position / 10_000 ** (2 * pair / width) for pair in range(width // 2)]
         waves = [wave(angle) for angle in angles for wave in (math.sin, math.cos)]
         states.append(word + torch.tensor(waves, dtype=torch.float64))
     for layer in objective.layers:
         assert isinstance(layer, nn.TransformerDecoderLayer)
         normed = [layer.norm1(state) for state in states]
         states = [
-            state + slow_attention(layer.self_attn, normed[place], normed[: place + 1])
-            for place, state in enumerate(states)
+            state + slow_attention(layer.self_attn, normed[position], normed[: position + 1])
+            for position, state in enumerate(states)
         ]
         states = [state + slow_attention(layer.multihead_attn, layer.norm2(state), seen) for state in states]
         states = [

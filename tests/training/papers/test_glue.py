@@ -263,7 +263,7 @@ def test_rows_are_padded_and_masked_and_have_their_labels() -> None:
     turned = loader.batch([1, 0])
     assert (turned.labels.tolist(), turned.items.tolist()) == ([0.5, 3.0], [1, 0])
     assert torch.equal(turned.input_ids.flip(0), rows.input_ids)
-    assert [loader.length(place) for place in range(2)] == [2, len(SHORT) + 25]
+    assert [loader.length(index) for index in range(2)] == [2, len(SHORT) + 25]
 
 
 # The model.

@@ -21,11 +21,11 @@ ITEMS = tuple((group, number) for group in range(25) for number in range(4))
 class Numbers(ItemLoader[int, list[int]]):
     """The numbers of the items themselves."""
 
-    def batch(self, places: Sequence[int]) -> list[int]:
-        return list(places)
+    def batch(self, indices: Sequence[int]) -> list[int]:
+        return list(indices)
 
-    def length(self, place: int) -> int:
-        return place**2
+    def length(self, index: int) -> int:
+        return index**2
 
 
 def drawn(source: Numbers, position: Position, count: int) -> list[list[int]]:
@@ -90,10 +90,10 @@ def test_the_largest_batch_begins_with_items_that_tell_of_all(
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=60), st.integers(1, 12))
 def test_no_batch_takes_more_than_the_first_items_of_the_largest_tell(lengths: list[int], size: int) -> None:
     class Texts(Numbers):
-        def length(self, place: int) -> int:
-            return lengths[place]
+        def length(self, index: int) -> int:
+            return lengths[index]
 
-    found = [lengths[place] for place in Texts(range(len(lengths)), size).largest()]
+    found = [lengths[index] for index in Texts(range(len(lengths)), size).largest()]
     assert sorted(found, reverse=True) == sorted(lengths, reverse=True)[:size]
     for few in (2, 4):
         if few < len(found):

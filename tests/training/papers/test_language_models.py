@@ -90,7 +90,7 @@ def test_words_are_numbered_by_how_often_they_occur_and_batches_padded() -> None
     padded = SentenceLoader(sentences, batch_size=2, vocabulary=vocabulary, max_words=10).batch([0, 1])
     assert padded.lengths.tolist() == [5, 6]
     assert padded.ids[0].tolist() == [*vocabulary.ids(sentences[0], 10), PAD]
-    assert [loader.length(place) for place in range(3)] == [3, 3, 3]
+    assert [loader.length(index) for index in range(3)] == [3, 3, 3]
     assert len({fingerprint(texts) for texts in (["a b", "c"], ["a", "b c"], ["c", "a b"])}) == 3
 
 
@@ -274,10 +274,10 @@ def test_it_reads_and_writes_one_word_after_the_other() -> None:
         torch.testing.assert_close(words[row], embedded.mean(dim=0))
         hidden = decoder.start(codes[row]).reshape(1, 1, -1)
         cell, total = torch.zeros_like(hidden), 0.0
-        for place in range(length - 1):
-            seen = torch.cat([decoder.words(IDS[row, place]), codes[row]]).reshape(1, 1, -1)
+        for index in range(length - 1):
+            seen = torch.cat([decoder.words(IDS[row, index]), codes[row]]).reshape(1, 1, -1)
             output, (hidden, cell) = decoder.lstm(seen, (hidden, cell))
-            total -= decoder.output(output[0, 0]).log_softmax(dim=0)[IDS[row, place + 1]].item()
+            total -= decoder.output(output[0, 0]).log_softmax(dim=0)[IDS[row, index + 1]].item()
         assert losses[row].item() == pytest.approx(total, abs=1e-10)
     (slopes,) = torch.autograd.grad(losses[0], codes)
     assert slopes[0].abs().min() > 0

@@ -149,11 +149,11 @@ class Line(TrainedModule):
 class Numbers(ItemLoader[int, Tensor]):
     """The numbers of the items themselves."""
 
-    def batch(self, places: Sequence[int]) -> Tensor:
-        return torch.tensor(places, dtype=torch.float32).unsqueeze(1)
+    def batch(self, indices: Sequence[int]) -> Tensor:
+        return torch.tensor(indices, dtype=torch.float32).unsqueeze(1)
 
-    def length(self, place: int) -> int:
-        return place
+    def length(self, index: int) -> int:
+        return index
 
 
 def fit(out: Path, figure: Callable[[int], float], *, every: int = 1) -> TrainingLoop[Tensor]:

@@ -158,7 +158,7 @@ def test_nearest_rows_are_those_of_a_slow_search(
     near = bank.nearest(queries, torch.tensor(items) if known else None, count)
     for i, item in enumerate(items):
         expected = slow_nearest(bank, queries[i], item if known else None, count)
-        assert torch.equal(near.rows[i][near.found[i]], bank.rows[expected])
+        assert torch.equal(near.rows[i][near.valid[i]], bank.rows[expected])
 
 
 def test_a_draw_takes_its_share_anew_each_time_and_leaves_the_own_image_out() -> None:
@@ -166,19 +166,19 @@ def test_a_draw_takes_its_share_anew_each_time_and_leaves_the_own_image_out() ->
     first, second = (bank.drawn(draw(2, 5), items, 0.4) for _ in range(2))
     assert first.rows.shape == second.rows.shape == (1, 4, 5)
     assert not torch.equal(first.rows, second.rows)
-    assert bank.drawn(draw(2, 5), None, 0.01).found.tolist() == [[True], [True]]
-    assert bank.drawn(draw(2, 5), items, 1).found.sum(dim=1).tolist() == [8, 7]
+    assert bank.drawn(draw(2, 5), None, 0.01).valid.tolist() == [[True], [True]]
+    assert bank.drawn(draw(2, 5), items, 1).valid.sum(dim=1).tolist() == [8, 7]
 
 
 def test_rows_move_by_momentum_as_in_a_loop() -> None:
     """An item that is there twice counts with its mean, in any order; half precision is kept in full."""
     bank = MemoryBank(ITEMS, 4, momentum=0.3).double()
     expected = bank.rows.clone()
-    for step, places in enumerate(([3, 1, 7], [1, 0, 1], [5, 5, 11])):
+    for step, rows in enumerate(([3, 1, 7], [1, 0, 1], [5, 5, 11])):
         new = draw(3, 4, seed=step)
-        bank.update(torch.tensor(places), new.requires_grad_())
-        for item in set(places):
-            mean = new.detach()[[place == item for place in places]].mean(dim=0)
+        bank.update(torch.tensor(rows), new.requires_grad_())
+        for item in set(rows):
+            mean = new.detach()[[row == item for row in rows]].mean(dim=0)
             expected[item] = 0.7 * expected[item] + 0.3 * mean
     torch.testing.assert_close(bank.rows, expected, rtol=0, atol=1e-15)
     assert not bank.rows.requires_grad

@@ -293,16 +293,16 @@ def test_val2014_is_reported_and_chooses_nothing(squares: Path, straight: Path, 
 def test_kept_and_streamed_images_train_alike_without_broken_ones(tmp_path: Path) -> None:
     data = write_vqa(tmp_path / "data")
     kept, streamed = (tiny_question_recipe(cache=cache, epochs=1) for cache in (True, False))
-    results = [run(recipe, data, tmp_path / f"whole{place}") for place, recipe in enumerate((kept, streamed))]
+    results = [run(recipe, data, tmp_path / f"whole{index}") for index, recipe in enumerate((kept, streamed))]
     assert results[0].test == results[1].test
-    losses = [[line.get("loss") for line in lines(tmp_path / f"whole{place}")] for place in range(2)]
+    losses = [[line.get("loss") for line in lines(tmp_path / f"whole{index}")] for index in range(2)]
     assert losses[0] == losses[1]
     (data / "train2014/COCO_train2014_000000000003.jpg").write_bytes(b"no image")
-    for place, recipe in enumerate((kept, streamed)):
+    for index, recipe in enumerate((kept, streamed)):
         strict = recipe.model_copy(update={"data": recipe.data.model_copy(update={"max_rejected": 0.01})})
         with pytest.raises(DataError, match="Too much of the images"):
-            run(strict, data, tmp_path / f"strict{place}")
-        assert run(recipe, data, tmp_path / f"broken{place}").rejected == 1
+            run(strict, data, tmp_path / f"strict{index}")
+        assert run(recipe, data, tmp_path / f"broken{index}").rejected == 1
     for image in (data / "val2014").iterdir():
         image.write_bytes(b"no image")
     with pytest.raises(DataError, match="No image of a part of the questions can be read"):

@@ -296,7 +296,7 @@ def _patients(message: Message) -> tuple[str, ...]:
 
 
 def _names(message: Message) -> tuple[str, ...]:
-    places = {
+    fields_by_segment = {
         "PID": (2, 3, 4, 5, 6, 7, 9, 11, 13, 14, 18, 19, 20),
         "PD1": (4,),
         "NK1": (2, 4, 5, 6),
@@ -305,5 +305,5 @@ def _names(message: Message) -> tuple[str, ...]:
         "OBR": (2, 3, 10, 14, 16, 17, 18, 19, 28, 32, 33, 34, 35),
         "OBX": (16,),
     }
-    fields = (field(one, number) for one in message.segments for number in places.get(one[0], ()))
+    fields = (field(one, number) for one in message.segments for number in fields_by_segment.get(one[0], ()))
     return tuple(dict.fromkeys(word for value in fields for word in message.words(value)))

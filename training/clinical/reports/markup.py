@@ -81,12 +81,12 @@ def plain_text(text: str) -> str:
     Raises:
         ValueError: It has marked sections that are none of HTML.
     """
-    parts, place = list[str](), 0
-    while (start := text.find(RTF, place)) >= 0:
-        said, end = _text_of_rtf(text, start)
-        parts += (text[place:start], "\n", said, "\n")
-        place = end
-    text = "".join((*parts, text[place:]))
+    parts, position = list[str](), 0
+    while (start := text.find(RTF, position)) >= 0:
+        content, end = _text_of_rtf(text, start)
+        parts += (text[position:start], "\n", content, "\n")
+        position = end
+    text = "".join((*parts, text[position:]))
     if _ESCAPED_TAG.search(text):
         text = unescape(text)
     return text_of_html(text) if _TAG.search(text) else text
@@ -109,7 +109,7 @@ def text_of_html(html: str) -> str:
 
 
 def _text_of_rtf(text: str, start: int) -> tuple[str, int]:
-    """Return what the RTF document that begins at a place says, and where it ends."""
+    """Return what the RTF document that begins at a position says, and where it ends."""
     parts: list[str] = []
     # For each open group, whether it is hidden, and how many signs replace one of Unicode.
     groups: list[tuple[bool, int]] = []

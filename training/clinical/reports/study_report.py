@@ -45,7 +45,7 @@ DATA_TYPE_ERROR: Final = "102^Data type error"
 
 
 class ReportError(Exception):
-    """Reason why a report cannot be taken, without its place and without a word of it.
+    """Reason why a report cannot be taken, without its position and without a word of it.
 
     Attributes:
         condition: Error condition of HL7 (table 0357).

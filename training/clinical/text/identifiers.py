@@ -220,7 +220,7 @@ def _is_of_reports(word: str) -> bool:
 
 
 def _without_group(match: re.Match[str]) -> str:
-    start, end = (place - match.start() for place in match.span("who"))
+    start, end = (index - match.start() for index in match.span("who"))
     whole = match.group()
     # Statements on findings stay.
     return whole if has_forms(whole[start:end]) else whole[:start] + MARK + whole[end:]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from training.clinical.text.sections import SectionPlace, is_generic, section_places, without_titles
+from training.clinical.text.sections import SectionSpan, is_generic, section_spans, without_titles
 from training.clinical.text.sentences import report_sentences
 
 # MIMIC-CXR and CheXpert Plus write ___, Indiana University XXXX; a word may be glued to either. Bounded
@@ -59,57 +59,57 @@ def without_marks(text: str) -> str:
 
 
 def read_report(text: str) -> Report:
-    """Findings, impression and addenda of a report; otherwise the body that `section_places` finds.
+    """Findings, impression and addenda of a report; otherwise the body that `section_spans` finds.
 
     A preliminary reading is replaced by the final one. Of a text under no heading, or under REPORT alone, the
     last paragraph counts.
     """
-    places = section_places(text)
-    if (report := _described(text, places)) is not None:
+    spans = section_spans(text)
+    if (report := _described(text, spans)) is not None:
         return report
-    paragraphs = [(place.kind, _PARAGRAPHS.split(_lines(text, place))) for place in reversed(places)]
+    paragraphs = [(span.kind, _PARAGRAPHS.split(_lines(text, span))) for span in reversed(spans)]
     bodies = (
-        _body(text, places),
+        _body(text, spans),
         *(without_titles(own[-1]) for kind, own in paragraphs if kind == "findings"),
         *(without_titles("\n\n".join(own[1:])) for kind, own in paragraphs if kind == "identifying"),
     )
     body = next(filter(None, bodies), "")
-    if addendum := _joined(text, places, "addendum"):
+    if addendum := _joined(text, spans, "addendum"):
         return make_report({"REPORT": body, _ADDENDUM: addendum})
     return make_report({}, body)
 
 
 def read_report_or_text(text: str) -> Report:
     """Like `read_report` where a text has a heading of a report's section, otherwise all of it."""
-    places = section_places(text)
-    return _described(text, places) or make_report({}, _body(text, places) or text)
+    spans = section_spans(text)
+    return _described(text, spans) or make_report({}, _body(text, spans) or text)
 
 
 def described_report(text: str) -> Report | None:
     """Findings, impression and addenda of a report; None without a heading for either of the first two."""
-    places = section_places(text)
-    return _described(text, places) if any(_OF_REPORTS.search(place.heading) for place in places) else None
+    spans = section_spans(text)
+    return _described(text, spans) if any(_OF_REPORTS.search(span.heading) for span in spans) else None
 
 
-def _described(text: str, places: Sequence[SectionPlace]) -> Report | None:
-    findings, impression = _joined(text, places, "findings"), _joined(text, places, "impression")
+def _described(text: str, spans: Sequence[SectionSpan]) -> Report | None:
+    findings, impression = _joined(text, spans, "findings"), _joined(text, spans, "impression")
     if not findings and not impression:
         return None
-    sections = {"FINDINGS": findings, "REPORT": _body(text, places), "IMPRESSION": impression}
-    return make_report({**sections, _ADDENDUM: _joined(text, places, "addendum")})
+    sections = {"FINDINGS": findings, "REPORT": _body(text, spans), "IMPRESSION": impression}
+    return make_report({**sections, _ADDENDUM: _joined(text, spans, "addendum")})
 
 
-def _joined(text: str, places: Sequence[SectionPlace], kind: str) -> str:
-    named = [place for place in places if place.heading and not is_generic(place.heading)]
-    return "\n".join(filter(None, (_lines(text, place) for place in named if place.kind == kind)))
+def _joined(text: str, spans: Sequence[SectionSpan], kind: str) -> str:
+    named = [span for span in spans if span.heading and not is_generic(span.heading)]
+    return "\n".join(filter(None, (_lines(text, span) for span in named if span.kind == kind)))
 
 
-def _body(text: str, places: Sequence[SectionPlace]) -> str:
+def _body(text: str, spans: Sequence[SectionSpan]) -> str:
     """The body without a heading: it begins where the section before it ends."""
-    bodies = (after for before, after in pairwise(places) if before.end == after.start)
-    return "\n".join(without_titles(_lines(text, place)) for place in bodies)
+    bodies = (after for before, after in pairwise(spans) if before.end == after.start)
+    return "\n".join(without_titles(_lines(text, span)) for span in bodies)
 
 
-def _lines(text: str, place: SectionPlace) -> str:
-    lines = (line.strip() for line in text[place.start : place.end].splitlines())
+def _lines(text: str, span: SectionSpan) -> str:
+    lines = (line.strip() for line in text[span.start : span.end].splitlines())
     return "\n".join(line for line in lines if not _RULE.fullmatch(line)).strip()

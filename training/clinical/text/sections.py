@@ -2,7 +2,7 @@
 
 A section begins at a heading of the list in `headings`, and ends at the next heading, a signature or the end.
 Headings of what identifies people also end a section, and what is under them is left out. In many reports the
-description of the image has no heading: `section_places` finds it behind INDICATION, COMPARISON and the like.
+description of the image has no heading: `section_spans` finds it behind INDICATION, COMPARISON and the like.
 """
 
 import re
@@ -21,7 +21,7 @@ from training.clinical.text.headings import (
     kind_of_match,
 )
 from training.clinical.text.identifiers import holds_identifiers, without_identifiers
-from training.clinical.text.sentences import sentence_places
+from training.clinical.text.sentences import sentence_spans
 from training.clinical.text.vocabulary import has_forms
 
 
@@ -33,7 +33,7 @@ class Section(NamedTuple):
     text: str
 
 
-class SectionPlace(NamedTuple):
+class SectionSpan(NamedTuple):
     """A part of a text from one heading to the next, without the heading.
 
     Attributes:
@@ -126,8 +126,8 @@ def clinical_sections(text: str, known: Collection[str] = ()) -> tuple[Section, 
     text = "".join(sign for sign in lines if sign in "\n\t" or sign.isprintable())
     blocks = [
         block
-        for place in section_places(text)
-        for block in _closed(place.kind, place.heading, text[place.start : place.end])
+        for span in section_spans(text)
+        for block in _closed(span.kind, span.heading, text[span.start : span.end])
     ]
     names = [*known, *(block.text for block in blocks if block.kind == "identifying")]
     clinical = [block for block in blocks if block.heading and block.kind != "identifying"]
@@ -148,27 +148,27 @@ def clinical_sections(text: str, known: Collection[str] = ()) -> tuple[Section, 
     return tuple(section for section in cleaned if any(map(str.isalnum, section.text)))
 
 
-def section_places(text: str) -> list[SectionPlace]:
+def section_spans(text: str) -> list[SectionSpan]:
     """Return all parts of a text without headings: the one before the first heading, and those under each.
 
     Without a section of findings, the paragraphs behind the first one of INDICATION, COMPARISON and the like
     are a part of their own, under the heading `BODY`. So is what follows the first sentence of EXAMINATION,
     COMPARISON or TECHNIQUE, from the first sentence that describes an image.
     """
-    places = list(_headed(text))
-    described = {at: place.kind for at, place in enumerate(places) if _describes_image(text, place)}
+    spans = list(_headed(text))
+    described = {at: span.kind for at, span in enumerate(spans) if _describes_image(text, span)}
     if "findings" in described.values():
-        return places
+        return spans
     if "impression" in described.values():
         before = next(at for at, kind in described.items() if kind == "impression") - 1
-        candidates = [at for at, place in enumerate(places) if at >= before and place.kind in BRIEF]
+        candidates = [at for at, span in enumerate(spans) if at >= before and span.kind in BRIEF]
     else:
-        candidates = [at for at, place in enumerate(places) if place.kind in CONTEXT]
+        candidates = [at for at, span in enumerate(spans) if span.kind in CONTEXT]
     for at in reversed(candidates):
-        if (start := _body_start(text, places[at])) is not None:
-            body = SectionPlace("findings", BODY, start, places[at].end)
-            return [*places[:at], places[at]._replace(end=start), body, *places[at + 1 :]]
-    return places
+        if (start := _body_start(text, spans[at])) is not None:
+            body = SectionSpan("findings", BODY, start, spans[at].end)
+            return [*spans[:at], spans[at]._replace(end=start), body, *spans[at + 1 :]]
+    return spans
 
 
 def is_generic(heading: str) -> bool:
@@ -184,37 +184,37 @@ def without_titles(text: str) -> str:
     return text
 
 
-def _describes_image(text: str, place: SectionPlace) -> bool:
-    part = text[place.start : place.end]
-    if place.kind not in ("findings", "impression") or not place.heading:
+def _describes_image(text: str, span: SectionSpan) -> bool:
+    part = text[span.start : span.end]
+    if span.kind not in ("findings", "impression") or not span.heading:
         return False
-    if is_generic(place.heading):
+    if is_generic(span.heading):
         return any(_states(part[start:end]) for start, end in _statements(part))
     return any(map(str.isalnum, without_titles(part)))
 
 
-def _body_start(text: str, place: SectionPlace) -> int | None:
+def _body_start(text: str, span: SectionSpan) -> int | None:
     """Return where the description of an image begins in a section with another heading; None without one."""
-    part = text[place.start : place.end]
+    part = text[span.start : span.end]
     begin = len(part) - len(part.lstrip())
     blank = _BLANK_LINE.search(part, begin)
     end = len(part) if blank is None else blank.start()
     starts = [match.start() for match in _BODY_START.finditer(part, begin + 1, end)][:1]
     behind = list(_statements(part[:end]))[1:]
-    opens = _states if place.kind in BRIEF else _opens_body
+    opens = _states if span.kind in BRIEF else _opens_body
     first = next((at for at, span in enumerate(behind) if opens(part[slice(*span)])), None)
-    if place.kind in BRIEF:
+    if span.kind in BRIEF:
         while first and _may_begin(part[slice(*behind[first - 1])]):
             first -= 1
     starts += [] if first is None else [behind[first][0]]
     if blank is not None and any(map(str.isalpha, part[blank.end() :])):
         starts.append(blank.end())
-    return place.start + min(starts) if starts else None
+    return span.start + min(starts) if starts else None
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
     """Give where sentences begin and end; short lines and views are sentences of their own."""
-    starts = {start for start, _ in sentence_places(text)}
+    starts = {start for start, _ in sentence_spans(text)}
     starts |= {match.end() for match in _LINE_START.finditer(text)}
     starts |= {match.end() for match in _OTHER_START.finditer(text)}
     return pairwise([*sorted(starts), len(text)])
@@ -239,7 +239,7 @@ def _states(sentence: str) -> bool:
     return says and _OF_EXAMINATION.search(sentence) is None
 
 
-def _headed(text: str) -> Iterator[SectionPlace]:
+def _headed(text: str) -> Iterator[SectionSpan]:
     matches = list(heading_line().finditer(text))
     taken = {offset for match in matches for offset in range(*match.span())}
     matches += [
@@ -258,12 +258,12 @@ def _headed(text: str) -> Iterator[SectionPlace]:
     kind: Kind = "findings"
     for begin, end, own, name in sorted(headings, key=lambda heading: heading[:2]):
         if begin >= start:
-            yield SectionPlace(kind, heading, start, begin)
+            yield SectionSpan(kind, heading, start, begin)
             kind, heading, start = own, " ".join(name.upper().split()), end
-    yield SectionPlace(kind, heading, start, len(text))
+    yield SectionSpan(kind, heading, start, len(text))
 
 
-def place_in_report(text: str, report: str) -> int | None:
+def span_in_report(text: str, report: str) -> int | None:
     """Return the offset of whole sentences in a report, if possible in a section that describes the image.
 
     Another section may have the same words, and so may a longer sentence that denies them. None where no
@@ -273,21 +273,21 @@ def place_in_report(text: str, report: str) -> int | None:
         return None
     starts: dict[int, bool] = {}
     ends: set[int] = set()
-    for section in section_places(report):
+    for section in section_spans(report):
         part = report[section.start : section.end]
-        for start, end in sentence_places(part):
+        for start, end in sentence_spans(part):
             starts[section.start + start] = section.kind in DESCRIBING
             # The text may lack the full stop.
             ends |= {section.start + end, section.start + len(part[:end].rstrip(".!?"))}
         # The text may begin with a heading, or behind a title.
         starts.setdefault(section.end, False)
         starts.setdefault(section.end - len(without_titles(part)), section.kind in DESCRIBING)
-    places = [
+    spans = [
         match.start()
         for match in re.finditer(f"(?={re.escape(text)})", report)
         if match.start() in starts and match.start() + len(text) in ends
     ]
-    return min(places, key=lambda place: (not starts[place], place), default=None)
+    return min(spans, key=lambda span: (not starts[span], span), default=None)
 
 
 def _begins(text: str, match: re.Match[str]) -> bool:
@@ -318,8 +318,8 @@ def _closed(kind: Kind, heading: str, text: str) -> Iterator[Section]:
 
 def _described_paragraphs(blocks: Sequence[Section]) -> Iterator[str]:
     """Give the paragraphs under no heading that describe an image; a first block with names has none."""
-    for place, block in enumerate(blocks):
-        if not block.heading and (place or not holds_identifiers(block.text)):
+    for index, block in enumerate(blocks):
+        if not block.heading and (index or not holds_identifiers(block.text)):
             yield from filter(_states, map(_described_lines, _BLANK_LINE.split(block.text)))
 
 

@@ -83,7 +83,7 @@ def split_sentences(text: str, *, fragments: bool = False) -> tuple[str, ...]:
     return tuple(one for one in sentences if one and (fragments or _says_something(one)))
 
 
-def sentence_places(text: str) -> Iterator[tuple[int, int]]:
+def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
     """Give where the sentences of `split_sentences` begin and end in a text, fragments included.
 
     Sentences that have another number of blanks or line breaks between words in the text are among

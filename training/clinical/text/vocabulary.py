@@ -325,7 +325,7 @@ _LAST_PARTS: Final[dict[str, str]] = {
     "pneumothorax": r"pneumothora(?:x|ces|xe)",
     "support device": r"schrittmacher(?:s|aggregat|sonden?)?|katheters?|tubus|cerclagen?",
 }
-# Compounds of other places, such as "Gelenkerguss".
+# Compounds of other sites, such as "Gelenkerguss".
 _OTHER_COMPOUND: Final = re.compile(
     r"(?:peri[ck]ard|herzbeutel|gelenk|knie|hüft|schulter|pauken|trommel|blut|samen)\w*erg", re.IGNORECASE
 )

@@ -150,7 +150,7 @@ def says_normal(sentence: str) -> bool:
 
 
 def unknown_words(sentence: str, *, describes: bool) -> Iterator[str]:
-    """Give the words of a sentence that are not known, with other signs in the place of cues and findings.
+    """Give the words of a sentence that are not known, with other signs instead of cues and findings.
 
     `describes` tells whether it names a finding that words such as "small" may describe.
     """

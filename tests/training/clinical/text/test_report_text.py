@@ -11,7 +11,7 @@ from tests.training.clinical.reports.documents import cases
 from training.clinical.reports.current import current_report
 from training.clinical.reports.study_report import StudyReport
 from training.clinical.text.report_text import make_report, read_report, read_report_or_text, without_marks
-from training.clinical.text.sections import clinical_sections, section_places
+from training.clinical.text.sections import clinical_sections, section_spans
 
 FINAL = """\
                                  FINAL REPORT
@@ -104,7 +104,7 @@ LINES = st.sampled_from(
 @given(st.lists(LINES | st.text(max_size=30)))
 def test_a_report_has_words_of_its_text_and_no_others(lines: list[str]) -> None:
     text = "\n".join(lines)
-    places = section_places(text)
+    places = section_spans(text)
     assert places[0].start == 0
     assert places[-1].end == len(text)
     assert all(before.end <= after.start for before, after in pairwise(places))

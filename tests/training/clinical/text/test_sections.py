@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.training.clinical.reports.documents import cases
 from training.clinical.findings import find_findings
 from training.clinical.text.identifiers import MARK, without_identifiers
-from training.clinical.text.sections import clinical_sections, place_in_report
+from training.clinical.text.sections import clinical_sections, span_in_report
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -42,7 +42,7 @@ def test_a_body_without_a_heading_is_found(text: str, body: str) -> None:
     assert [section.text for section in sections if section.heading == "REPORT"] == [body]
     assert not any(word in body for word in ("Cough", "Fever", "Pain", "Husten", "Sturz"))
     stored = "\n\n".join(f"{section.heading}: {section.text}" for section in sections)
-    assert place_in_report(body.split("\n")[0], stored) == stored.index(body)
+    assert span_in_report(body.split("\n")[0], stored) == stored.index(body)
 
 
 @pytest.mark.parametrize("text", [text for text, _ in cases("no bodies")])
@@ -123,7 +123,7 @@ def test_a_long_text_without_a_heading_of_findings_takes_little_time(part: str) 
 )
 def test_a_text_is_found_in_whole_sentences_of_what_describes_the_image(text: str, report: str) -> None:
     place = report.index("*") if "*" in report else None
-    assert place_in_report(text, report.replace("*", "")) == place
+    assert span_in_report(text, report.replace("*", "")) == place
 
 
 MISSPELT = {

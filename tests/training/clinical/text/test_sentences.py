@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.clinical.reports.documents import cases
-from training.clinical.text.sentences import report_sentences, sentence_places, split_sentences
+from training.clinical.text.sentences import report_sentences, sentence_spans, split_sentences
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,5 @@ def test_sections_are_joined_without_repeats() -> None:
 
 def test_sentences_have_places_whatever_is_between_them_and_their_words() -> None:
     text = "1. Small  effusion.\n2. No\nsmall effusion. OK.\n\nSmall effusion."
-    found = [text[start:end] for start, end in sentence_places(text)]
+    found = [text[start:end] for start, end in sentence_spans(text)]
     assert found == ["Small  effusion.", "No\nsmall effusion.", "OK.", "Small effusion."]
