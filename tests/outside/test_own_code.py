@@ -56,8 +56,9 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path, wheel: Path) -> None:
         else:
             (tmp_path / "script.py").write_text(text, encoding="utf-8")
             printed.append(outside.run("script.py"))
-    loss, mine, counts, memory, patience, own_loop = printed
+    loss, more, mine, counts, memory, patience, own_loop = printed
     assert loss.count("loss ") == 3
+    assert more.count("loss ") == 2
     assert "Encoder: runs/mine/bundle" in mine
     assert "Encoder: runs/counts/bundle" in counts
     lines = map(json.loads, (tmp_path / "runs/counts/metrics.jsonl").read_text().splitlines())

@@ -58,7 +58,7 @@ class Manifest:
         return None if record.audio is None else self.folder / record.audio
 
 
-def read_manifest(folder: Path, *, max_rejected: float = 1.0) -> Manifest:
+def read_manifest(folder: Path | str, *, max_rejected: float = 1.0) -> Manifest:
     """Read `manifest.jsonl` in `folder` and check that every image and sound is there.
 
     A line is left out, and named in `rejections`, when it is not a JSON object with known keys and values of
@@ -69,6 +69,7 @@ def read_manifest(folder: Path, *, max_rejected: float = 1.0) -> Manifest:
         DataError: There is no manifest, no line of it can be used, or more than the share `max_rejected`
             cannot.
     """
+    folder = Path(folder)
     path = folder / MANIFEST_NAME
     try:
         content = path.read_bytes()

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from training.common.errors import DataError, ImageError
 from training.common.manifest import MANIFEST_NAME, Manifest, Record, read_manifest
-from training.common.record import LineError, format_line
+from training.common.record import LineError, format_line, parse_line
 from training.imaging.images import decode_image
 from training.models.preprocessing import ImagePreprocessing
 
@@ -98,17 +99,29 @@ def manifest_of(records: Items, folder: Path, *, max_rejected: float = 1.0) -> M
     Raises:
         DataError: No record is usable, or more than the share `max_rejected` isn't.
     """
-    lines = []
+    if not hasattr(records, "__len__"):
+        raise DataError(
+            f"Records are a list or a Dataset with a length, and {type(records).__name__} has none: give a "
+            "list of them."
+        )
+    lines, ids = [], set[str]()
     for row in range(len(records)):
         try:
-            lines.append(_line(records[row], row, folder))
+            line = _line(records[row], row, folder)
+            read = parse_line(line.rstrip(), row + 1)
+            if read.id in ids:
+                raise LineError(f"another record has the id {read.id!r}")
         except (AttributeError, LineError, OSError, TypeError, ValueError) as error:
-            raise DataError(f"Record {row} cannot be written as a line of a manifest: {error}.") from error
+            raise DataError(f"Record {row} can't be used: {error}.") from error
+        ids.add(read.id)
+        lines.append(line)
     _put(b"".join(lines), folder / MANIFEST_NAME)
     return read_manifest(folder, max_rejected=max_rejected)
 
 
 def _line(item: Record | Mapping[str, Any], row: int, folder: Path) -> bytes:
+    if not isinstance(item, Record | Mapping):
+        raise TypeError(f"it is a {type(item).__name__}, not a mapping with the keys `image` and `texts`")
     content: dict[str, Any] = (
         dict(item) if isinstance(item, Mapping) else {"image": item.image, "audio": item.audio}
     )
@@ -134,7 +147,17 @@ def _put(content: Any, path: Path) -> None:
     elif isinstance(content, bytes):
         part.write_bytes(content)
     else:
-        picture = content if isinstance(content, Image.Image) else Image.fromarray(np.asarray(content))
+        picture = content if isinstance(content, Image.Image) else _picture(np.asarray(content))
         exact = picture if picture.mode in _PNG_MODES else picture.convert("RGB")
         exact.save(part, "PNG", compress_level=1)
     part.replace(path)
+
+
+def _picture(pixels: NDArray[Any]) -> Image.Image:
+    try:
+        return Image.fromarray(pixels)
+    except TypeError:
+        shape = "(H, W) or (H, W, 3)"
+        raise TypeError(
+            f"its image is {pixels.dtype} of shape {pixels.shape}, and has to be uint8 of shape {shape}"
+        ) from None

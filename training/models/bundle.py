@@ -65,13 +65,13 @@ class Seal(BaseModel):
     files: dict[str, str]
 
 
-def read_bundle(folder: Path) -> BundleInfo:
+def read_bundle(folder: Path | str) -> BundleInfo:
     """Read what a bundle says about itself, after checking every file that decides a vector.
 
     Raises:
         BundleError: A file is missing or changed, or the bundle was made by a newer release.
     """
-    folder = folder.absolute()
+    folder = Path(folder).absolute()
     seal = _read_seal(folder)
     for file in DECIDING_FILES if TOKENIZER_FILE not in seal.files else (*DECIDING_FILES, TOKENIZER_FILE):
         if file_sha256(_existing(folder, file)) != seal.files.get(file):
@@ -160,7 +160,7 @@ def digest_of(files: Mapping[str, str]) -> str:
 
 
 def save_bundle(
-    folder: Path,
+    folder: Path | str,
     *,
     name: str,
     model: "DualEncoder",
@@ -168,11 +168,11 @@ def save_bundle(
     metrics: Mapping[str, float],
     recipe_yaml: str,
 ) -> BundleInfo:
-    """Write a bundle to a temporary folder that replaces `folder` when it is complete.
+    """Write a bundle to a temporary folder that replaces `folder`, an older bundle, when it is complete.
 
     Raises:
         RecipeError: The encoder cannot take what the preprocessing makes.
-        BundleError: The folder cannot be written.
+        BundleError: The folder cannot be written, or has something other than a bundle.
     """
     # Bundles are read without torch.
     from safetensors.torch import save_file
@@ -180,7 +180,9 @@ def save_bundle(
     model.check_preprocessing(preprocessing.config)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     weights = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-    folder = folder.absolute()
+    folder = Path(folder).absolute()
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / DIGEST_FILE).is_file():
+        raise BundleError(f"{folder} is not empty and is no bundle: give a new folder.")
     try:
         with atomic_folder(folder, replace=True) as fresh:
             save_file(weights, fresh / WEIGHTS_FILE, metadata={"format": "pt"})

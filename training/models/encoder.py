@@ -186,7 +186,7 @@ def _padded(items: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tens
 
 
 def load_encoder(
-    folder: Path, device: str = "auto", *, for_pairs: bool = False, only: Modality | None = None
+    folder: Path | str, device: str = "auto", *, for_pairs: bool = False, only: Modality | None = None
 ) -> Encoder:
     """Load a bundle, without network access or the pretrained models it was trained from.
 
@@ -230,7 +230,7 @@ def load_trainable(info: BundleInfo, *, only: Modality | None = None) -> tuple[D
     return model, Preprocessing(info.preprocessing, tokenizer)
 
 
-def load_image_tower(folder: Path) -> tuple[ImageTower, BundleInfo]:
+def load_image_tower(folder: Path | str) -> tuple[ImageTower, BundleInfo]:
     """A bundle's image tower with pooling but without head, on the CPU and fully trainable.
 
     Raises:
@@ -244,7 +244,7 @@ def load_image_tower(folder: Path) -> tuple[ImageTower, BundleInfo]:
         weights = _read_weights(info.folder, {f"image.{name}" for name in tower.state_dict()})
         tower.load_state_dict({name.removeprefix("image."): weight for name, weight in weights.items()})
     except (SafetensorError, RuntimeError) as error:
-        raise _do_not_fit(folder, error) from error
+        raise _do_not_fit(info.folder, error) from error
     return tower, info
 
 

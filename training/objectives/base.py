@@ -6,11 +6,15 @@ accepts what `objective: {name: reco, negative_weight: .6}` accepts.
 
 import importlib
 import inspect
+import sysconfig
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache, wraps
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import new_class
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast, get_args, get_type_hints
 
@@ -30,7 +34,7 @@ from pydantic import (
 from torch import Tensor, nn
 
 from training.common.distributed import process_count
-from training.common.errors import RecipeError
+from training.common.errors import RecipeError, RecoquestError
 from training.common.record import Record
 from training.data.labels import Labelling
 from training.models.config import Modality, PairAttentionConfig, Retrieval
@@ -286,6 +290,32 @@ class Objective(nn.Module, ABC):
         """
 
 
+@contextmanager
+def errors_of_own_code() -> Iterator[None]:
+    """Name the file and the line of an error in the code of an objective from outside this package.
+
+    Raises:
+        RecipeError: Such code raised an error.
+    """
+    try:
+        yield
+    except (RecoquestError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        ours = (str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not frame.filename.startswith((*ours, "<"))
+        ]
+        if not frames:
+            raise
+        at = frames[-1]
+        raise RecipeError(
+            f"{at.filename}, line {at.lineno}, in {at.name}: {type(error).__name__}: {error}."
+        ) from error
+
+
 class ImageObjective(Objective, ABC):
     """An objective of images alone, which has no pairs."""
 
@@ -344,7 +374,15 @@ class ForeignObjective(PairObjective):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self._takes_mask = "positive_mask" in inspect.signature(module.forward).parameters
+        signature = inspect.signature(module.forward)
+        self._takes_mask = "positive_mask" in signature.parameters
+        try:
+            signature.bind(None, None)
+        except TypeError:
+            raise RecipeError(
+                f"forward() of {type(module).__name__} doesn't take the embeddings of images and of texts: "
+                "write forward(self, image, text)."
+            ) from None
 
     def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
         """Return what the module gives for the embeddings.
@@ -458,10 +496,11 @@ class ObjectiveConfig(BaseModel):
                     arguments[name] = context.embedding_dim or context.dim
                 if name in _LACKING and not arguments[name] and parameter.default is parameter.empty:
                     raise RecipeError(f"The objective {self.name} needs {_LACKING[name]}.")
-        try:
-            made = self.implementation(**arguments)
-        except ValueError as error:
-            raise RecipeError(str(error)) from None
+        with errors_of_own_code():
+            try:
+                made = self.implementation(**arguments)
+            except ValueError as error:
+                raise RecipeError(str(error)) from None
         objective = made if isinstance(made, Objective) else ForeignObjective(made)
         objective.pairs = self.pairs
         return objective

@@ -8,8 +8,9 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from training.common.distributed import gather_detached
+from training.common.errors import RecipeError
 from training.models.features import Features, Source
-from training.objectives.base import LossOutput
+from training.objectives.base import LossOutput, errors_of_own_code
 from training.trainer.batches import Batch, Inputs
 from training.trainer.modules import EncoderModule
 from training.trainer.optimisation.cached_gradients import (
@@ -99,8 +100,15 @@ class BatchLoss:
 
     def of_features(self, features: FeaturesBySource, rest: Features) -> LossOutput:
         """The loss of the features of a batch, and of what else there is of it."""
-        with self.fabric.autocast(), full_products():
-            output: LossOutput = self.module(replace(rest, modalities=features))
+        with self.fabric.autocast(), full_products(), errors_of_own_code():
+            output = self.module(replace(rest, modalities=features))
+        name = type(self.module.objective).__name__
+        if not isinstance(output, LossOutput):
+            raise RecipeError(f"compute() of {name} returned {type(output).__name__}: return a LossOutput.")
+        if torch.is_grad_enabled() and not output.total.requires_grad:
+            raise RecipeError(
+                f"The loss of {name} has no gradient: compute it from features, without detach() or item()."
+            )
         return output
 
     def rest_of(self, batch: Batch) -> Features:

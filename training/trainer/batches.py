@@ -18,7 +18,7 @@ from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, Text
 from training.models.features import Extra
 from training.models.preprocessing import ImagePreprocessing, SpectrogramBatch, TokenBatch
-from training.objectives.base import Extras
+from training.objectives.base import Extras, errors_of_own_code
 from training.shortcuts.shortcuts import DigitOverlay, Shortcuts
 from training.trainer.run_state.processes import Processes
 
@@ -200,7 +200,8 @@ class BatchLoader:
 
     def _extras_of(self, rows: Rows, texts: Sequence[Text]) -> dict[str, Extra]:
         by_row = {name: values[rows] for name, values in self._extras.rows.items()}
-        return by_row | {name: make(texts) for name, make in self._extras.texts.items()}
+        with errors_of_own_code():
+            return by_row | {name: make(texts) for name, make in self._extras.texts.items()}
 
     def _with_shortcuts(
         self, epoch: int, rows: Rows, texts: list[Text], turns: Rows | None

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from training.models.dual_encoder import DualEncoder
 from training.models.features import Features, ModalityFeatures, Source
 from training.models.preprocessing import SpectrogramBatch, TokenBatch
-from training.objectives.base import LossOutput, Objective
+from training.objectives.base import LossOutput, Objective, errors_of_own_code
 
 
 class MovingAverage(nn.Module):
@@ -111,7 +111,8 @@ class EncoderModule(TrainedModule):
 
     def after_step(self) -> None:
         """Update what no gradient teaches, once after every step of the optimizer."""
-        self.objective.after_step()
+        with errors_of_own_code():
+            self.objective.after_step()
         if self.momentum is not None:
             self.momentum.follow(self.model, self.objective.momentum)
         if self.average is not None:

@@ -32,7 +32,12 @@ from training.trainer.optimisation.batch_norm import warn_of_batch_norm
 from training.trainer.optimisation.cached_gradients import even_chunks
 from training.trainer.optimisation.locked_tower import EncodedByTower, LockedEncoder, locked_towers
 from training.trainer.optimisation.lora import add_lora, merge_lora
-from training.trainer.optimisation.parameter_groups import MakeOptimizer, build_optimizer, check_optimizer
+from training.trainer.optimisation.parameter_groups import (
+    MakeOptimizer,
+    build_optimizer,
+    check_optimizer,
+    given_optimizer,
+)
 from training.trainer.requirements import check_regions, used_modalities, warn_of_slow_random_towers
 from training.trainer.run_state.checkpoint import load_weights
 from training.trainer.run_state.devices import chosen_precision
@@ -80,7 +85,7 @@ class TrainResult:
 def train(
     recipe: Recipe | str,
     data: Path | str | Manifest | Items,
-    out: Path,
+    out: Path | str,
     *,
     objective: nn.Module | None = None,
     callbacks: Sequence[Callback] = (),
@@ -125,9 +130,12 @@ def train(
     if objective is not None:
         recipe = recipe.model_copy(update={"objective": given_objective(objective)})
     recipe = _prepared(recipe)
-    check_optimizer(recipe.optimizer)
+    if optimizer is not None:
+        recipe = recipe.model_copy(update={"optimizer": given_optimizer(recipe.optimizer, optimizer)})
+    else:
+        check_optimizer(recipe.optimizer)
     modalities = used_modalities(recipe)
-    options = RunOptions(out, resume, device, show_progress, tuple(trackers))
+    options = RunOptions(Path(out), resume, device, show_progress, tuple(trackers))
     with open_run(recipe, options) as run, ExitStack() as resources:
         folder, processes, checkpoint = run.folder, run.processes, run.checkpoint
         if checkpoint is not None:

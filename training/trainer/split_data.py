@@ -5,15 +5,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
-from training.common.errors import DataError
+from training.common.errors import DataError, RecipeError
 from training.common.manifest import Manifest, Record, Rejections
 from training.data.audio import AudioDecoder, AudioSource
 from training.data.image_source import Decoder, open_images
 from training.data.pairs import PairSampler
 from training.models.config import Modality
 from training.models.preprocessing import Preprocessing
-from training.objectives.base import Extras, Objective
+from training.objectives.base import Extras, Objective, ObjectiveData, errors_of_own_code
 from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import Shortcuts
 from training.trainer.batches import BatchLoader, ReadTexts
@@ -97,7 +98,7 @@ class SplitOpener:
             sampler = self._sampler(records, training=training)
         extras = Extras()
         if self.objective is not None:
-            extras = self.objective.prepare(self.offered.data(records))
+            extras = _prepared(self.objective, self.offered.data(records))
         loader = BatchLoader(
             sampler,
             images,
@@ -175,6 +176,27 @@ class SplitOpener:
     def _shortcuts(self, split: Manifest) -> Shortcuts | None:
         config = self.recipe.data.shortcut
         return None if config is None else Shortcuts(config, self.recipe.train.seed, len(split.records))
+
+
+def _prepared(objective: Objective, data: ObjectiveData) -> Extras:
+    """Return what an objective's batches carry for it alone.
+
+    Raises:
+        RecipeError: It is something else, or has other rows than the data.
+    """
+    with errors_of_own_code():
+        extras = objective.prepare(data)
+    name, count = type(objective).__name__, len(data.records)
+    if not isinstance(extras, Extras):
+        raise RecipeError(f"prepare() of {name} returned {type(extras).__name__}: return Extras.")
+    for key, rows in extras.rows.items():
+        if not isinstance(rows, Tensor) or rows.shape[:1] != (count,):
+            kind = f"of shape {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
+            raise RecipeError(
+                f"prepare() of {name} returned rows {key!r} {kind}: give a tensor with a row for each of the "
+                f"{count:,} records."
+            )
+    return extras
 
 
 def _drawn(record: Record) -> list[object]:

@@ -88,14 +88,27 @@ def test_typed_records_are_taken_with_images_from_anywhere(records: Any, tmp_pat
     [
         ({"image": "a.png", "caption": "a dog"}, "unknown key 'caption'"),
         ({"texts": ["a dog"]}, "'image' is missing"),
-        ({"image": object()}, "Record 0 cannot be written as a line of a manifest"),
-        ({"image": b"", "metadata": {"of": {1}}}, "Record 0 cannot be written as a line of a manifest"),
-        ({"image": b"", "split": "dev"}, "the split 'dev' is not one of"),
+        (
+            {"image": object()},
+            "its image is object of shape .* has to be uint8 of shape",
+        ),
+        ({"image": b"", "metadata": {"of": {1}}}, "Record 0 can't be used: "),
+        ({"image": b"", "split": "dev"}, "Record 0 can't be used: the split 'dev' is not one of"),
+        ({"image": np.zeros((3, 8, 8), np.float32)}, r"its image is float32 of shape \(3, 8, 8\)"),
+        ((b"", ["a dog"]), "it is a tuple, not a mapping with the keys `image` and `texts`"),
     ],
 )
-def test_what_is_no_record_is_named(record: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_what_is_no_record_is_named(record: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         manifest_of([record], tmp_path / "data")
+
+
+def test_records_need_a_length_and_an_id_each(tmp_path: Path) -> None:
+    records: Any = (record for record in ())
+    with pytest.raises(DataError, match="and generator has none: give a list of them"):
+        as_manifest(records, tmp_path)
+    with pytest.raises(DataError, match="Record 1 can't be used: another record has the id 'a'"):
+        manifest_of([{"id": "a", "image": b""}, {"id": "a", "image": b""}], tmp_path)
 
 
 def test_workers_of_a_loader_read_the_images_of_a_manifest(records: Any, tmp_path: Path) -> None:

@@ -110,7 +110,8 @@ def test_webdataset(shards: Path, tmp_path: Path) -> None:
     assert report.notes == [
         "1 .npy files of samples are not read.",
         "Values of samples that are not read: exif (1), width (1).",
-        "2 of 4 images are in folders that name a split, as train/, the others are not: all splits are drawn.",
+        "2 of 4 images are in folders that name a split, as train/, the others are not: all splits are "
+        "drawn.",
     ]
     assert report.rejections.named() == ["Image 2 of 00000.tar: '000000001' has no image, only json."]
     assert not (shards / "manifest.jsonl").exists()

@@ -117,6 +117,15 @@ def test_replaces_an_older_bundle_and_leaves_nothing_else(folder: Path) -> None:
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
+def test_a_folder_with_something_else_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(BundleError, match=r"is not empty and is no bundle: give a new folder\.$"):
+        saved(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    info = saved(tmp_path / "new")
+    assert read_bundle(str(info.folder)) == info
+
+
 def test_a_failure_while_writing_leaves_the_older_bundle(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ import logging
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,10 @@ from training.common.manifest import read_manifest
 from training.data import prepared_rows
 from training.models.bundle import read_bundle
 from training.models.encoder import Encoder, load_encoder
+from training.models.features import Features
 from training.models.image_input import Pixels
 from training.objectives import ReCo
-from training.objectives.base import LossOutput
+from training.objectives.base import Extras, LossOutput, Objective, ObjectiveData
 from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe
 from training.trainer.batch_loss import BatchLoss
@@ -400,6 +401,64 @@ def test_a_module_of_ones_own_trains_and_resumes_bit_equal(scenes: Path, tmp_pat
         run(str(tmp_path / "whole/recipe.yaml"), scenes, tmp_path / "again")
 
 
+class OneArgument(nn.Module):
+    def forward(self, both: Tensor) -> Tensor:
+        return both.mean()
+
+
+class Failing(nn.Module):
+    def forward(self, image: Tensor, text: Tensor) -> Tensor:
+        raise KeyError(len(image) + len(text))
+
+
+class Own(Objective):
+    """An objective whose answers are wrong, as somebody's first try may be."""
+
+    def __init__(self, answer: Any = None, extras: Any = None) -> None:
+        super().__init__()
+        self.answer, self.extras = answer, extras
+
+    def prepare(self, data: ObjectiveData) -> Extras:
+        answer: Extras = self.extras
+        return answer
+
+    def compute(self, features: Features) -> LossOutput:
+        answer: LossOutput = self.answer
+        return answer
+
+
+def _refuse(texts: Sequence[object]) -> Tensor:
+    raise KeyError(12)
+
+
+ZERO = torch.zeros(())
+
+
+@pytest.mark.parametrize(
+    ("objective", "sentence"),
+    [
+        (
+            lambda: OneArgument(),
+            r"^forward\(\) of OneArgument doesn't take the embeddings of images a",
+        ),
+        (lambda: Failing(), r"test_run\.py, line \d+, in forward: KeyError: \d+\.$"),
+        (lambda: Own(extras={}), r"^prepare\(\) of Own returned dict: return Extras\.$"),
+        (
+            lambda: Own(extras=Extras(rows={"a": torch.zeros(3)})),
+            r"rows 'a' of shape \(3,\): give a ten",
+        ),
+        (lambda: Own(extras=Extras(texts={"a": _refuse})), r"in _refuse: KeyError: 12\.$"),
+        (lambda: Own(ZERO, Extras()), r"^compute\(\) of Own returned Tensor: return a LossOutput\.$"),
+        (lambda: Own(LossOutput(ZERO, {}), Extras()), r"^The loss of Own has no gradient: compute it from"),
+    ],
+)
+def test_a_mistake_in_an_objective_of_ones_own_is_named(
+    scenes: Path, tmp_path: Path, objective: Callable[[], nn.Module], sentence: str
+) -> None:
+    with pytest.raises(RecipeError, match=sentence):
+        run(tiny_recipe(steps=1), scenes, tmp_path / "out", objective=objective())
+
+
 @pytest.mark.parametrize("way", ["recipe", "object"])
 def test_another_optimizer_trains(scenes: Path, tmp_path: Path, way: str) -> None:
     options, settings = {}, {}
@@ -412,6 +471,11 @@ def test_another_optimizer_trains(scenes: Path, tmp_path: Path, way: str) -> Non
     assert isinstance(steps.optimizers[0], torch.optim.SGD)
     groups = steps.optimizers[0].param_groups
     assert {group["momentum"] for group in groups} == {0.9}
+    written = yaml.safe_load((tmp_path / "out/recipe.yaml").read_text())["optimizer"]["name"]
+    assert written == ("SGD" if way == "recipe" else "given: SGD")
+    if way == "object":
+        with pytest.raises(RecipeError, match="trained with an object of SGD: pass it as optimizer=, or set"):
+            run(str(tmp_path / "out/recipe.yaml"), scenes, tmp_path / "again")
     assert {group["base_lr"] for group in groups} == {recipe.optimizer.lr, recipe.optimizer.tower_lr}
 
 

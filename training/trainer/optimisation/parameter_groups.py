@@ -3,7 +3,8 @@
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import nn
@@ -13,6 +14,8 @@ from training.common.errors import RecipeError
 from training.recipes.schema import OptimizerConfig, Recipe, ScheduleConfig
 from training.trainer.modules import EncoderModule
 
+# An optimizer that was passed as an object; a recipe can only say which it was.
+_GIVEN: Final = "given: "
 MakeOptimizer: TypeAlias = Callable[[list[dict[str, Any]]], Optimizer]
 
 
@@ -54,12 +57,24 @@ def optimizer_of(
     return kind(groups, lr=config.lr, **fused, **options)
 
 
+def given_optimizer(config: OptimizerConfig, make: MakeOptimizer) -> OptimizerConfig:
+    """Return the settings of an optimizer that was passed as an object, with the name of its function."""
+    kind = make.func if isinstance(make, partial) else make
+    name = getattr(kind, "__qualname__", type(kind).__qualname__)
+    return config.model_copy(update={"name": f"{_GIVEN}{name}"})
+
+
 def check_optimizer(config: OptimizerConfig) -> tuple[Callable[..., Optimizer], dict[str, Any]]:
     """Return the class of a recipe's optimizer and its arguments.
 
     Raises:
         RecipeError: torch.optim has no such class, or it needs a closure or refuses an argument.
     """
+    if config.name.startswith(_GIVEN):
+        raise RecipeError(
+            f"The recipe was trained with an object of {config.name.removeprefix(_GIVEN)}: pass it as "
+            "optimizer=, or set optimizer.name."
+        )
     name = {"adam": "Adam", "adamw": "AdamW"}.get(config.name, config.name)
     kind: Any = getattr(torch.optim, name, None)
     is_optimizer = isinstance(kind, type) and issubclass(kind, Optimizer)
