@@ -150,7 +150,10 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
         if cls.__init__ is not checked:
             # A subclass with arguments of its own calls this one, and has checked them.
             return init(self, *args, **options)
-        given = dict(inspect.signature(init).bind(self, *args, **options).arguments)
+        try:
+            given = dict(inspect.signature(init).bind(self, *args, **options).arguments)
+        except TypeError as error:
+            raise TypeError(f"{cls.__name__}: {error}, of {', '.join(_arguments(cls))}.") from None
         given |= given.pop("options", {})
         settings = settings_of(cls, cls.__name__)
         plain = {
@@ -256,6 +259,11 @@ class Objective(nn.Module, ABC):
         lacking: list[str] = sorted(self.requires - {"one_vector"})
         # A need names what to set for it in a recipe.
         lacking = lacking or [need.partition(":")[0] for need in self.needs.values()]
+        if text is None and self.pairs == IMAGE_AND_TEXT and not lacking:
+            raise ValueError(
+                f"{type(self).__name__} needs two batches: call it with the embeddings of images and of "
+                "texts, or with training.models.features.Features."
+            )
         if lacking or self.pairs != IMAGE_AND_TEXT or text is None:
             lacking = lacking or ["the features of its modalities"]
             raise ValueError(

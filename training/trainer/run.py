@@ -10,7 +10,7 @@ from typing import Final
 import yaml
 from torch import nn
 
-from training.common.errors import DataError
+from training.common.errors import DataError, RecipeError
 from training.common.host import keep_freed_memory
 from training.common.manifest import Manifest, Rejection, Rejections
 from training.data.augmentation import Augmentation
@@ -125,6 +125,8 @@ def train(
     Raises:
         RecoquestError: Something that you can fix; the message says what.
     """
+    if isinstance(callbacks, Callback) or not all(isinstance(one, Callback) for one in callbacks):
+        raise RecipeError("callbacks= is a list of objects of classes that derive from Callback: give one.")
     keep_freed_memory()
     recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
     if objective is not None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tests.training.objectives.cases import blades_of, build_case, cases, random_batch
 from tests.training.objectives.reference import features, mask_of, random_embeddings
 from training.common.errors import RecipeError
-from training.objectives import LTD, InfoNCE, ReCo, Sigmoid
+from training.objectives import LTD, VSE, InfoNCE, ReCo, Sigmoid
 from training.objectives.base import ObjectiveContext, objective_names, objective_settings, parse_objective
 from training.objectives.similarity import cosine_matrix
 
@@ -32,13 +32,12 @@ def test_two_embeddings_are_enough_unless_more_is_required(name: str) -> None:
     image, text, mask = batch["image"].embedding, batch["text"].embedding, batch.positive_mask
     needs = [need.partition(":")[0] for need in objective.needs.values()]
     lacking = ", ".join(sorted(objective.requires - {"one_vector"}) or needs or [FEATURES])
-    given = [image, text]
+    given, sentence = [image, text], rf"needs more than two embeddings \({lacking}\): call it with"
     if TAKES_EMBEDDINGS.match(name):
         assert torch.equal(objective(image, text, mask), objective(features(image, text, mask)))
         assert torch.equal(objective(image, text), objective(features(image, text)))
-        lacking, given = FEATURES, [image]
-    sentence = rf"^{type(objective).__name__} needs more than two embeddings \({lacking}\): call it with"
-    with pytest.raises(ValueError, match=sentence):
+        given, sentence = [image], "needs two batches: call it with the embeddings of images and of texts"
+    with pytest.raises(ValueError, match=rf"^{type(objective).__name__} {sentence}"):
         objective(*given)
 
 
@@ -251,3 +250,8 @@ def test_a_plain_module_that_returns_no_scalar_is_refused(what: str, found: str)
     objective = parse_objective({"name": f"{HERE}:Returns", "what": what}).build(CONTEXT)
     with pytest.raises(RecipeError, match=rf"^forward\(\) of Returns returned {found}: return a scalar"):
         objective(*random_embeddings(4))
+
+
+def test_an_unknown_argument_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(TypeError, match=r"^VSE: got an unexpected .*'margn', of margin, hardest"):
+        VSE(**{"margn": 1})

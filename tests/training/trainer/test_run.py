@@ -480,6 +480,22 @@ def test_another_optimizer_trains(scenes: Path, tmp_path: Path, way: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"callbacks": Steps()}, "callbacks= is a list of objects"),
+        ({"callbacks": [Steps]}, "callbacks= is a list of objects"),
+        ({"optimizer": "SGD"}, r"not str: give torch\.optim\.SGD, or functools\.partial"),
+    ],
+)
+def test_objects_of_another_kind_are_refused(
+    scenes: Path, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        run(tiny_recipe(), scenes, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
     ("optimizer", "message"),
     [
         ({"name": "sgd"}, r"optimizer\.name is sgd: set it to adam, adamw or another class"),

@@ -58,7 +58,16 @@ def optimizer_of(
 
 
 def given_optimizer(config: OptimizerConfig, make: MakeOptimizer) -> OptimizerConfig:
-    """Return the settings of an optimizer that was passed as an object, with the name of its function."""
+    """Return the settings of an optimizer that was passed as an object, with the name of its function.
+
+    Raises:
+        RecipeError: It is no function.
+    """
+    if not callable(make):
+        raise RecipeError(
+            "optimizer= is a function that makes an optimizer from parameter groups, not "
+            f"{type(make).__name__}: give torch.optim.SGD, or functools.partial(torch.optim.SGD, momentum=.9)."
+        )
     kind = make.func if isinstance(make, partial) else make
     name = getattr(kind, "__qualname__", type(kind).__qualname__)
     return config.model_copy(update={"name": f"{_GIVEN}{name}"})
