@@ -253,5 +253,6 @@ def test_a_plain_module_that_returns_no_scalar_is_refused(what: str, found: str)
 
 
 def test_an_unknown_argument_is_named_with_those_that_there_are() -> None:
+    arguments: dict[str, Any] = {"margn": 1}
     with pytest.raises(TypeError, match=r"^VSE: got an unexpected .*'margn', of margin, hardest"):
-        VSE(**{"margn": 1})
+        VSE(**arguments)

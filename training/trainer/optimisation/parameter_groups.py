@@ -66,7 +66,7 @@ def given_optimizer(config: OptimizerConfig, make: MakeOptimizer) -> OptimizerCo
     if not callable(make):
         raise RecipeError(
             "optimizer= is a function that makes an optimizer from parameter groups, not "
-            f"{type(make).__name__}: give torch.optim.SGD, or functools.partial(torch.optim.SGD, momentum=.9)."
+            f"{type(make).__name__}: give torch.optim.SGD, or functools.partial(torch.optim.SGD, ...)."
         )
     kind = make.func if isinstance(make, partial) else make
     name = getattr(kind, "__qualname__", type(kind).__qualname__)
