@@ -466,7 +466,7 @@ def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path:
         assert "nowhere" in (failed.error or "")
         assert str(failed.error) in jobs.log(bad)
         assert "gone: No such file" in (jobs.wait(elsewhere).error or "")
-        assert "no jobs of the kind 'dance'" in (jobs.wait(unknown).error or "")
+        assert "support jobs of the kind 'dance'" in (jobs.wait(unknown).error or "")
         assert count_workers(jobs.settings) == 1
         worker.terminate()
         worker.wait(60)
