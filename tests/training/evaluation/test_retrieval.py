@@ -211,7 +211,7 @@ def test_a_label_with_few_images_has_a_low_ceiling() -> None:
 def test_overlap(actual: list[list[Hashable]], exact: list[list[Hashable]], share: float) -> None:
     assert overlap(actual, exact) == pytest.approx(share)
     for one, other in ((actual, [*exact, exact[0]]), ([], [])):
-        with pytest.raises(ValueError, match="one row a query"):
+        with pytest.raises(ValueError, match="both need one for each query"):
             overlap(one, other)
 
 
