@@ -186,7 +186,7 @@ class Scorer:
         scores: Vectors = logits.float().cpu().numpy()
         return scores
 
-    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:  # noqa: ARG002
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:  # noqa: ARG002 - an argument of the protocol
         """Refuse: an image classifier reads no texts.
 
         Raises:

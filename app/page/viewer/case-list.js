@@ -55,7 +55,7 @@ export class CaseList {
 
   /** A study of the same patient opens side by side; one of another patient never in the same tab. @param {Answer} answer @param {Case} hit @param {boolean} same */
   #opening(answer, hit, same) {
-    if (same) return h('button', { class: 'button', type: 'button', on: { click: () => this.actions.sideBySide(answer, hit) } }, say('case.beside'));
+    if (same) return h('button', { class: 'button', type: 'button', on: { click: () => this.actions.sideBySide(answer, hit) } }, say('case.sideBySide'));
     return h('a', { class: 'button', href: this.actions.address(hit), target: '_blank', rel: 'noopener' }, say('case.ownTab'));
   }
 

@@ -337,7 +337,7 @@ export const de = {
     'save.report': ' Das Archiv hat den strukturierten Bericht abgelehnt: {reason}.',
     'case.accept': 'Passt',
     'case.reject': 'Passt nicht',
-    'case.beside': 'Daneben öffnen',
+    'case.sideBySide': 'Daneben öffnen',
     'case.ownTab': 'In eigenem Tab öffnen',
     'case.patientUnknown': 'Patient unbekannt',
     'case.samePatient': 'Derselbe Patient',

@@ -331,7 +331,7 @@ export const en = {
     'save.report': ' The archive refused the structured report: {reason}.',
     'case.accept': 'Accept',
     'case.reject': 'Reject',
-    'case.beside': 'Open side by side',
+    'case.sideBySide': 'Open side by side',
     'case.ownTab': 'Open in a new tab',
     'case.patientUnknown': 'Patient unknown',
     'case.samePatient': 'Same patient',

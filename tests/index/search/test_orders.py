@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -291,7 +292,10 @@ def test_what_is_no_request_is_refused_and_named(filled: Filled) -> None:
 
 def test_a_page_is_exact_where_its_view_says_so(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     search = CosineView.search
-    inexact = lambda *args, **kwargs: search(*args, **kwargs)._replace(exact=False)  # noqa: E731
+
+    def inexact(*args: Any, **kwargs: Any) -> Any:
+        return search(*args, **kwargs)._replace(exact=False)
+
     monkeypatch.setattr(CosineView, "search", inexact)
     for values in orders.combinations():
         assert not filled.search("signed", SearchRequest(k=orders.PAGE, **values)).exact, values

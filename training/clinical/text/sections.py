@@ -84,7 +84,7 @@ _SAYS: Final = re.compile(
     r"unauffällig\w*|regelrecht\w*|frei)\b",
     re.IGNORECASE,
 )
-# Beginnings of sentences on an image, where a history may go on as well.
+# Beginnings of sentences on an image, where a history may also continue.
 _OPENING: Final = re.compile(
     r"(?:there (?:is|are)|(?:the |both )?(?:lungs?|heart|cardi\w+|mediastin\w+|trachea)|es (?:zeigt|besteht)|"
     r"(?:no|kein\w*) (?:focal|acute|evidence|pleura\w*|pneumothora\w+|consolidations?|effusions?|"
