@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pydicom
 import pytest
 import soundfile
+from PIL import Image
 
 from training.clinical.dicom.objects import Kind, kind_of
 from training.common.errors import DataError
@@ -43,6 +44,12 @@ SEVERITIES = {
     "large": ("large", "marked", "massive", "severe"),
 }
 STEP = RATE // 8
+# All that the seed draws, 8 x 8 pixels each, and the digests of the manifests.
+DRAWINGS = Path(__file__).with_name("drawings.png")
+TEXTS = {
+    "radiographs": "060dcd9e1cee5042c2407a3c39da6145ddb9069bf3761c961d10d997b388efbc",
+    "scenes": "019fc52709267cd25e2a7155f0a5fd86d61994356e96cc1f0f007915422845ed",
+}
 # Odd, so that the pixels of DICOM files are padded.
 SIZE = 49
 
@@ -90,6 +97,21 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first.keys() == other.keys()
     same = [name for name in first if first[name] == other[name]]
     assert same == ["radiographs/README.md", "scenes/README.md"]
+
+
+def test_drawings_and_texts_of_a_seed_stay_what_they_were(tmp_path: Path) -> None:
+    """Measured figures rest on them: a change on purpose brings new figures and a new sheet."""
+    write_sample_data(tmp_path / "drawn", images=120, seed=3, size=64)
+    sheet = Image.new("RGB", (96, 160))
+    for number, path in enumerate(sorted(tmp_path.glob("drawn/*/images/*"))):
+        with Image.open(path) as picture:
+            sheet.paste(picture.convert("RGB").reduce(8), (number % 12 * 8, number // 12 * 8))
+    sheet.save(tmp_path / DRAWINGS.name)
+    differences = np.abs(np.asarray(sheet, int) - np.asarray(Image.open(DRAWINGS), int))
+    # Processors may round a value differently.
+    assert differences.max() <= 1, f"{tmp_path / DRAWINGS.name} differs from {DRAWINGS}"
+    written = digests(tmp_path / "drawn")
+    assert {name: written[f"{name}/manifest.jsonl"] for name in TEXTS} == TEXTS
 
 
 def test_a_smaller_set_without_sounds_is_the_beginning_of_a_larger_one(
