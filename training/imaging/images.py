@@ -26,7 +26,6 @@ from training.imaging.formats import (
     check_structure,
     count_gif_frames,
     count_tiff_pages,
-    is_dicom,
     megapixels,
     sniff_format,
     stated_sizes,
@@ -280,13 +279,13 @@ def read_file(source: bytes | Path, limits: ImageLimits) -> tuple[bytes, str]:
             raise ImageError(f"{path} cannot be read: {error.strerror or error}.") from error
     if not source:
         raise ImageError("The image file is empty.")
-    is_film = is_dicom(source)
-    if is_film and not limits.dicom:
+    name = sniff_format(source)
+    if name == "DICOM" and not limits.dicom:
         raise ImageError(NO_DICOM)
-    most = limits.max_dicom_bytes if is_film else limits.max_bytes
+    most = limits.max_dicom_bytes if name == "DICOM" else limits.max_bytes
     if len(source) > most:
         raise _too_many_bytes(len(source), most)
-    return source, sniff_format(source)
+    return source, name
 
 
 def _too_many_bytes(size: int, most: int) -> ImageTooLargeError:

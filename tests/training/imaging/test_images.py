@@ -115,12 +115,13 @@ def test_bytes_are_counted_before_they_are_read(tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     for megabytes, limit in ((30, "21.0"), (200, "101.0")):
         with path.open("wb") as file:
+            file.write(PLAIN)
             file.truncate(megabytes << 20)
         reason = rf"^The image file has .* MB; the limit is {limit} MB \(RECOQUEST_MAX_IMAGE_BYTES\)\.$"
         with pytest.raises(ImageTooLargeError, match=reason):
             decode_image(path)
     with pytest.raises(ImageTooLargeError, match="limit"):
-        decode_image(bytes(2000), ImageLimits(max_bytes=1999))
+        decode_image(PLAIN + bytes(2000), ImageLimits(max_bytes=1999))
 
 
 def test_frames_are_capped() -> None:
