@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -107,6 +108,11 @@ _ARCHIVE: Final = 4
 # Following generations, loading their views, and loading one that is activated.
 _BACKGROUND: Final = 3
 _LOOK_S: Final = 0.02
+# What took at most so much, all but one of the last times, runs on the event loop.
+_QUICK_S: Final = 0.003
+_LATELY: Final = 8
+# Kinds of work whose times are remembered.
+_KINDS: Final = 1000
 
 _LATE: Final = f"Others have been writing for {_MAX_WAIT_S:g} seconds: nothing was written, try again."
 
@@ -127,11 +133,35 @@ class Threads:
         self._health = ThreadPoolExecutor(1, "health")
         self._checking: Future[Any] | None = None
         self._unfinished: set[Future[Any]] = set()
+        self._lately: dict[Hashable, deque[float]] = {}
 
     async def read(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what reads the catalogue, the index or files; context variables are carried along."""
         with timed("catalogue"):
             return await asyncio.wrap_future(self._submit(self._reads, work, *args, **kwargs))
+
+    async def read_by_cost(
+        self, kind: Hashable, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
+    ) -> Result:
+        """Call what reads files of this machine: on the event loop where work of its kind was quick lately.
+
+        Elsewhere a thread does it, which under load waits up to 5 ms for the interpreter's lock after each
+        call of NumPy, FAISS or SQLite.
+        """
+        if len(self._lately) >= _KINDS:
+            self._lately.clear()
+        lately = self._lately.setdefault(kind, deque(maxlen=_LATELY))
+        with timed("catalogue"):
+            if len(lately) == _LATELY and sorted(lately)[-2] <= _QUICK_S:
+                started = time.perf_counter()
+                result = work(*args, **kwargs)
+                lately.append(time.perf_counter() - started)
+                return result
+            result, seconds = await asyncio.wrap_future(
+                self._submit(self._reads, _clocked, work, *args, **kwargs)
+            )
+            lately.append(seconds)
+            return result
 
     async def write(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what writes, and may wait for a lock that another process holds.
@@ -192,6 +222,12 @@ class Threads:
         self._unfinished.add(future)
         future.add_done_callback(self._unfinished.discard)
         return future
+
+
+def _clocked(work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> tuple[Result, float]:
+    """Call work, and return its processor time as well, in which no waiting for other threads counts."""
+    started = time.thread_time()
+    return work(*args, **kwargs), time.thread_time() - started
 
 
 async def side_by_side(

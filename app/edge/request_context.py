@@ -2,8 +2,8 @@
 
 import asyncio
 import re
+import secrets
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -65,7 +65,7 @@ class RequestContext:
         headers = Headers(scope=scope)
         request_id = headers.get(REQUEST_ID_HEADER, "")
         if not _ACCEPTABLE_ID.fullmatch(request_id):
-            request_id = uuid.uuid4().hex
+            request_id = secrets.token_hex(16)
         scope.setdefault("state", {}).update(request_id=request_id, started=started)
         traceparent, span = headers.get("traceparent"), None
         trace_id = None if traceparent is None else trace_id_of(traceparent)

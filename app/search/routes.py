@@ -124,6 +124,7 @@ async def search_images(
     """
     # Taken before anything is encoded, so that query and collection are of one model.
     active = services.engine.cached_active(collection)
+    is_local = active is not None
     if active is None:
         active = await services.threads.read(_active, services.engine, collection, sent)
     started = time.perf_counter()
@@ -134,7 +135,13 @@ async def search_images(
         waits = None in map(_GIVEN, sent.sources)
         made = await (unless_disconnected(request, making) if waits else making)
     encoded = time.perf_counter()
-    result = await services.threads.read(sent.find, services.engine, collection, active, made)
+    if active is not None and is_local:
+        kind = collection, active.generation, sent.shape
+        result = await services.threads.read_by_cost(
+            kind, sent.find, services.engine, collection, active, made
+        )
+    else:
+        result = await services.threads.read(sent.find, services.engine, collection, active, made)
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     await note_queries(
@@ -147,10 +154,10 @@ async def search_images(
         limit=sent.query.limit,
         later_page=isinstance(sent.query.cursor, str),
     )
-    took = TookMs(
-        encode=1000 * (encoded - started),
-        search=1000 * seconds,
-        total=milliseconds_since_arrival(request.scope),
+    took = TookMs.model_construct(
+        encode=round(1000 * (encoded - started), 3),
+        search=round(1000 * seconds, 3),
+        total=round(milliseconds_since_arrival(request.scope), 3),
     )
     answer = result.answer(took, request.scope.get("root_path", ""))
     return Response(answer.model_dump_json(by_alias=True), media_type="application/json")

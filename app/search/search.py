@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -149,6 +149,12 @@ class Search:
             for files in (self.images, self.unlike_images)
         ]
 
+    @property
+    def shape(self) -> Hashable:
+        """What mostly decides how long the search takes: fields, the form of the filter, and the limit."""
+        query = self.query
+        return frozenset(query.model_fields_set), _form(query.filter), query.limit.bit_length()
+
     def _digest(self) -> str:
         """Return a digest of all sources of the query vector, including files."""
         # Cursors of queries without boxes are as they were before there were boxes.
@@ -220,6 +226,15 @@ class Search:
             parts["box"] = [f"{position}: {box.model_dump_json()}" for position, box in query.boxes.items()]
             parts = {name: texts for name, texts in parts.items() if texts}
         return parts if query.filter is None else parts | filter_parts(query.filter)
+
+
+def _form(condition: Any) -> Hashable:
+    """Return a filter without the values that it compares with."""
+    if isinstance(condition, dict):
+        return tuple((name, value if name == "field" else _form(value)) for name, value in condition.items())
+    if isinstance(condition, list) and condition and isinstance(condition[0], dict):
+        return tuple(map(_form, condition))
+    return len(condition).bit_length() if isinstance(condition, list) else None
 
 
 def _pictures(field: str, files: Sequence[ImageFile], boxes: Sequence[QueryBox | None]) -> Iterator[Source]:

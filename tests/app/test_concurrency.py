@@ -264,3 +264,36 @@ def test_an_error_of_the_work_reaches_the_route_and_nothing_is_left_running() ->
         return len(asyncio.all_tasks())
 
     assert asyncio.run(run()) == 1
+
+
+def work_of(seconds: float) -> int:
+    """Keep the processor busy, and return the thread that did."""
+    ended = time.thread_time() + seconds
+    while time.thread_time() < ended:
+        pass
+    return threading.get_ident()
+
+
+def test_work_of_a_kind_that_was_quick_lately_runs_on_the_event_loop() -> None:
+    async def run(threads: Threads, _: threading.Event) -> None:
+        async def places(kind: str, *seconds: float) -> list[bool]:
+            loop = threading.get_ident()
+            return [await threads.read_by_cost(kind, work_of, each) == loop for each in seconds]
+
+        assert await places("quick", *[0.0] * 9) == [False] * 8 + [True]
+        assert await places("slow", *[0.01] * 20) == [False] * 20
+        # One slow call among eight may be an accident; after two, threads take it until eight were quick.
+        assert await places("quick", 0.01, 0.0, 0.01, 0.0) == [True, True, True, False]
+        assert not any(await places("quick", *[0.0] * 4))
+        assert (await places("quick", *[0.0] * 4))[-1]
+
+    run_gated(run)
+
+
+def test_times_of_so_many_kinds_are_remembered_and_no_more() -> None:
+    async def run(threads: Threads, _: threading.Event) -> None:
+        for kind in range(3000):
+            await threads.read_by_cost(kind, int)
+        assert len(threads._lately) <= 1000
+
+    run_gated(run)

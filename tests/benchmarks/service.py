@@ -30,10 +30,11 @@ def serving(home: Path) -> Iterator[int]:
 
 
 @contextmanager
-def serving_process(home: Path) -> Iterator[tuple[int, int]]:
-    """Do the same, and give the port and the server's process."""
+def serving_process(home: Path, processes: int = 1) -> Iterator[tuple[int, int]]:
+    """Do the same by one process or several, and give the port and the first process."""
     port = free_port()
     command = [sys.executable, "-c", _RUN, "serve", "--home", str(home), "--port", str(port)]
+    command += ["--processes", str(processes)] if processes > 1 else []
     with running(command, environment=OPEN_ENVIRONMENT) as server:
         wait_until(partial(answers, port, "/readyz"), server)
         yield port, server.pid

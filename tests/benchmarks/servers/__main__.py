@@ -58,7 +58,7 @@ def main() -> int:
     workload = prepare(arguments.cache, arguments.count, arguments.dim)
     typer.echo(
         f"{len(workload.vectors):,} vectors of {workload.dim}, {arguments.threads} threads, "
-        f"{platform.machine()}; {MANY} callers and one\n"
+        f"{arguments.processes} processes of the service, {platform.machine()}; {MANY} callers and one\n"
     )
     results: _Results = {case: {} for case in _CASES}
     try:
@@ -91,6 +91,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each load (default: 5)")
     parser.add_argument(
         "--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the engine without a server"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=len(os.sched_getaffinity(0)), help="of the service (default: cores)"
     )
     parser.add_argument(
         "--cache", type=Path, default=Path(".bench"), help="folder of vectors and of what is built"
@@ -137,7 +140,8 @@ def _measure_ours(
     shutil.copytree(files, folder / "home")
     echo_port = free_port()
     echoing = [sys.executable, "-m", "tests.benchmarks.servers.echo", str(echo_port)]
-    with serving_process(folder / "home") as (port, process), running(echoing) as echo:
+    serving = serving_process(folder / "home", arguments.processes)
+    with serving as (port, process), running(echoing) as echo:
         wait_until(partial(answers, echo_port, "/1"), echo)
         path = f"/v1/collections/{COLLECTION}/search"
         ours = Server(OURS, Target("service", {"port": port, "path": path}), process=process)
