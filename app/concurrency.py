@@ -157,9 +157,8 @@ class Threads:
                 result = work(*args, **kwargs)
                 lately.append(time.perf_counter() - started)
                 return result
-            result, seconds = await asyncio.wrap_future(
-                self._submit(self._reads, _clocked, work, *args, **kwargs)
-            )
+            clocked = self._submit(self._reads, partial(_clocked, partial(work, *args, **kwargs)))
+            result, seconds = await asyncio.wrap_future(clocked)
             lately.append(seconds)
             return result
 
@@ -224,10 +223,10 @@ class Threads:
         return future
 
 
-def _clocked(work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> tuple[Result, float]:
+def _clocked(work: Callable[[], Result]) -> tuple[Result, float]:
     """Call work, and return its processor time as well, in which no waiting for other threads counts."""
     started = time.thread_time()
-    return work(*args, **kwargs), time.thread_time() - started
+    return work(), time.thread_time() - started
 
 
 async def side_by_side(
