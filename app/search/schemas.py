@@ -656,7 +656,7 @@ class ServedBy(Answer):
         """Describe the generation that was searched; None if none was."""
         if active is None:
             return None
-        return cls(
+        return cls.model_construct(
             collection=active.collection,
             generation=active.generation,
             model=active.model,
