@@ -652,7 +652,7 @@ class ServedBy(Answer):
     exact: bool = Field(description="Whether every candidate was compared.")
 
     @classmethod
-    def from_generation(cls, active: ActiveGeneration | None, *, exact: bool) -> Self | None:
+    def from_generation(cls, active: ActiveGeneration | None, *, exact: bool) -> "ServedBy | None":
         """Describe the generation that was searched; None if none was."""
         if active is None:
             return None
