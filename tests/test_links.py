@@ -8,6 +8,8 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+# docs/build.py writes these pages.
+REFERENCE: Final = ROOT / "docs" / "reference"
 PAGES: Final = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "clients").glob("*/*.md")], key=str
 )
@@ -29,6 +31,6 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         path, _, anchor = target.partition("#")
         place = (page.parent / path).resolve() if path else page
-        assert place.exists(), target
-        if anchor and place.suffix == ".md":
+        assert place.exists() or place.parent == REFERENCE, target
+        if anchor and place.suffix == ".md" and place.parent != REFERENCE:
             assert anchor in set(_anchors(place)), target

@@ -14,7 +14,7 @@ from typing import Final
 from app.application import create_app
 
 CLIENT: Final = Path(__file__).resolve().parents[2] / "clients" / "typescript"
-INTEGRATION: Final = CLIENT.parents[1] / "docs" / "integration.md"
+INTEGRATION: Final = CLIENT.parents[1] / "docs" / "guides" / "integrate.md"
 TYPES: Final = Path("src", "schema.ts")
 _PACKAGES: Final = ("package.json", "package-lock.json", ".npmrc")
 _INSTALL_S: Final = 180

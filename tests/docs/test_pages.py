@@ -27,7 +27,7 @@ FENCE = re.compile(
     r"^(?P<indent>[ ]*)```(?P<language>\w+)(?P<options>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-SHOWN = ("text", "json", "yaml", "html", "ts", "ini", "mermaid")
+SHOWN = ("text", "json", "yaml", "toml", "csv", "html", "ts", "ini", "nginx")
 READY = "for _ in $(seq 300); do curl -sf localhost:$PORT/readyz >/dev/null && break; sleep .2; done"
 
 
@@ -87,6 +87,7 @@ def test_the_commands_and_programs_of_a_page_run_in_order(page: Path, tmp_path: 
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "RECOQUEST_PORT": port,
         "PORT": port,
+        "PYTHONPATH": str(ROOT / "clients" / "python"),
         "OMP_NUM_THREADS": "1",
     }
     folder = tmp_path / "work"

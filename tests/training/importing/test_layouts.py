@@ -1,4 +1,4 @@
-"""Layouts of other packages: docs/layouts.md's example is imported from outside of recoquest."""
+"""Layouts of other packages: the example of docs/guides/data.md is imported from outside of recoquest."""
 
 import os
 import re
@@ -16,12 +16,12 @@ from training.common.errors import DataError
 from training.common.manifest import read_manifest
 from training.importing.layouts import describe_layouts, find_layout, layout_names
 
-PAGE: Final = Path(__file__).parents[3] / "docs" / "layouts.md"
+PAGE: Final = Path(__file__).parents[3] / "docs" / "guides" / "data.md"
 
 
 def block(language: str) -> str:
-    """The only block of a language in the page."""
-    (code,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    """The only file of a language in the page."""
+    (code,) = re.findall(rf"^```{language} title.*?\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     return str(code)
 
 
@@ -43,7 +43,7 @@ def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (source / "pictures").mkdir(parents=True, exist_ok=True)
         write_photo(source / "pictures" / f"{name}.png")
     (source / "birds.csv").write_text(
-        "name,song,ringed\nwren,a loud trill,yes\n,silence,no\nrobin,a song,no\n"
+        "name,song\nwren,a loud trill\n,silence\nrobin,a song\n"
     )
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(site), *filter(None, sys.path))))
@@ -62,7 +62,7 @@ def test_a_layout_of_another_package_is_imported_and_listed(birds: Path) -> None
     assert f"Found 3 rows in {birds / 'birds.csv'}: 2 taken, 1 refused, 0 left out." in said
     wren, robin = read_manifest(birds).records
     assert (wren.id, wren.image, wren.texts) == ("wren", "pictures/wren.png", ("a loud trill",))
-    assert dict(robin.metadata) == {"ringed": "no"}
+    assert robin.texts == ("a song",)
     assert None not in (wren.split, wren.sha256)
     listed = run("--help")
     for words in ("birds.csv and pictures of birds", "MS-COCO", "films of a PACS"):
