@@ -1,11 +1,7 @@
 """Settings: sources in order, unknown names refused, nothing secret printed."""
 
-import ast
-import inspect
 import json
 import os
-import re
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -15,8 +11,7 @@ from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from app.radiology.settings import RadiologySettings
-from app.settings import ENV_FILE_VARIABLE, PREFIX, Settings, SettingsError, load_settings, unknown_variables
+from app.settings import ENV_FILE_VARIABLE, Settings, SettingsError, load_settings, unknown_variables
 from index.catalogue.database import Catalogue
 from tests.needed import needed_module
 from training.common.progress import PROGRESS_VARIABLE
@@ -432,25 +427,3 @@ def test_numbers_and_secrets_have_their_bounds() -> None:
                 if hasattr(one, kind):
                     results.setdefault(f"{kind}={getattr(one, kind)}", []).append(name)
     assert {bound: " ".join(sorted(names)) for bound, names in results.items()} == BOUNDS
-
-
-PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
-
-
-def test_page_has_every_setting_with_its_default_and_what_its_docstring_says() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    rows = re.findall(rf"^\| `{PREFIX}(\w+)` \| (.*?) \| (.*) \|$", page, re.MULTILINE)
-    assert {name: default for name, default, _ in rows} == {
-        name.upper(): "" if field.default in (None, ()) else str(field.default)
-        for name, field in Settings.model_fields.items()
-    }
-    classes = [ast.parse(inspect.getsource(each)).body[0] for each in (Settings, RadiologySettings)]
-    assert {name: re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text) for name, _, text in rows} == {
-        field.target.id.upper(): " ".join(ast.literal_eval(text.value).split())
-        for described in classes
-        if isinstance(described, ast.ClassDef)
-        for field, text in pairwise(described.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-    }

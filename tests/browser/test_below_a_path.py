@@ -1,6 +1,5 @@
-"""The page below a path of a site, behind the proxies that docs/running.md describes."""
+"""The page below a path of a site, behind nginx and Caddy."""
 
-import re
 import shutil
 import socket
 import subprocess
@@ -20,14 +19,25 @@ from tests.browser.conftest import OpenSearch, Watch, step
 from tests.browser.room import film_id, index_room
 from tests.browser.search_page import expect
 from tests.browser.service import index_shapes, running
-from tests.docker.dockerfile import ROOT
 from tests.needed import needed
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-_SECTION: Final = (
-    (ROOT / "docs" / "running.md").read_text("utf-8").partition("## Below a path\n")[2].partition("\n## ")[0]
-)
+_LOCATIONS: Final = {
+    "nginx": """
+location = /photos { return 301 /photos/; }
+location /photos/ { proxy_pass http://recoquest/; }
+location /photos/v1/jobs { proxy_pass http://recoquest/v1/jobs; proxy_buffering off; proxy_read_timeout 1h; }
+location = /photos/metrics { deny all; }
+""",
+    "caddy": """
+redir /photos /photos/
+handle_path /photos/* {
+	respond /metrics 404
+	reverse_proxy 127.0.0.1:8000
+}
+""",
+}
 _KEY: Final = "a key of sixteen letters or more"
 _PATIENCE_S: Final = 30
 _NGINX: Final = """
@@ -69,22 +79,17 @@ class Site:
     host: str
 
 
-def _block(language: str) -> str:
-    (result,) = re.findall(rf"^```{language}\n(.*?)^```$", _SECTION, re.MULTILINE | re.DOTALL)
-    return str(result)
-
-
 def _command(kind: str, folder: Path, port: int, service: str) -> list[str]:
     """Write the configuration of a proxy; return the command that starts it."""
     if kind == "nginx":
         program = needed(
             shutil.which("nginx") or shutil.which("/usr/sbin/nginx"), "nginx", "apt-get install nginx"
         )
-        config = _NGINX.format(folder=folder, port=port, service=service, locations=_block("nginx"))
+        config = _NGINX.format(folder=folder, port=port, service=service, locations=_LOCATIONS["nginx"])
         (folder / "nginx.conf").write_text(config)
         return [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
     program = needed(shutil.which("caddy"), "Caddy", "apt-get install caddy")
-    config = _CADDY.format(port=port, locations=_block("caddyfile").replace("127.0.0.1:8000", service))
+    config = _CADDY.format(port=port, locations=_LOCATIONS["caddy"].replace("127.0.0.1:8000", service))
     (folder / "Caddyfile").write_text(config)
     return [program, "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
 

@@ -282,7 +282,7 @@ def given_figures() -> set[str]:
 def test_alerts_are_about_figures_that_the_service_gives() -> None:
     (group,) = yaml.safe_load((ROOT / "docker" / "monitoring" / "alerts.yml").read_text("utf-8"))["groups"]
     given = given_figures() | {"up"}
-    page = (ROOT / "docs" / "running.md").read_text("utf-8")
+    page = (ROOT / "docs" / "operate" / "runbook.md").read_text("utf-8")
     for rule in group["rules"]:
         named = set(re.findall(r"\b(?:recoquest_\w+|up)\b", rule["expr"]))
         assert named, rule["alert"]
@@ -344,3 +344,11 @@ def test_files_that_are_mounted_are_there(name: str) -> None:
 def test_prometheus_asks_the_service() -> None:
     scraped = yaml.safe_load((ROOT / "docker" / "monitoring" / "prometheus.yml").read_text("utf-8"))
     assert scraped["scrape_configs"][0]["static_configs"] == [{"targets": ["recoquest:8000"]}]
+
+
+def test_the_runbook_names_compose_files_that_there_are() -> None:
+    page = (ROOT / "docs" / "operate" / "runbook.md").read_text("utf-8")
+    (together,) = re.findall(r"^COMPOSE_FILE=(.*)$", page, re.MULTILINE)
+    *files, override = together.split(":")
+    assert all((ROOT / name).is_file() for name in files)
+    assert override == "docker-compose.override.yml"

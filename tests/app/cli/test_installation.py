@@ -1,9 +1,6 @@
-"""`recoquest backup` into a folder, the drill of docs/backup.md, and `tidy` after killed processes."""
+"""`recoquest backup` into a folder, and `tidy` after killed processes."""
 
 import os
-import re
-import shlex
-import subprocess
 import time
 from contextlib import closing
 from datetime import UTC, datetime
@@ -16,10 +13,6 @@ from app.settings import Settings
 from index.backup import write_backup
 from index.backup.contents import AUDIT_SETTING, sealed_keys
 from tests.app.commands import plain_output, run_command
-from tests.docker.dockerfile import ROOT
-from tests.e2e.work import COMMAND
-from tests.index.samples import make_bundle
-from training.samples import write_sample_data
 
 PASSPHRASE = "many words, long"
 
@@ -109,32 +102,6 @@ def test_a_restore_brings_the_keys_into_a_new_home(
     run_command("restore", file, home=tmp_path / "new")
     assert {"audit.key", "patients.key"} <= {path.name for path in (tmp_path / "new").iterdir()}
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.slow
-def test_the_drill_of_the_page_restores_and_searches(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "backup.md").read_text("utf-8")
-    (script,) = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    launcher = tmp_path / "bin" / "recoquest"
-    launcher.parent.mkdir()
-    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
-    launcher.chmod(0o755)
-    write_sample_data(tmp_path / "samples", images=20, size=64)
-    make_bundle(tmp_path / "bundle")
-    (tmp_path / "backups").mkdir()
-    paths = f"{launcher.parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT), "RECOQUEST_HOME": "home"}
-    for words in (
-        "recoquest index scenes --bundle bundle --data samples/scenes",
-        "recoquest backup --folder backups --keep 2",
-        script.replace("/var/backups/recoquest/", "backups/").replace("/srv/recoquest/", "home/"),
-    ):
-        done = subprocess.run(
-            ["sh", "-e"], input=words, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-    assert "scenes: 20 images." in done.stdout
-    assert re.search(r"\bscene\d+\b", done.stdout)
 
 
 def test_old_unfinished_files_are_removed_and_counted(tmp_path: Path) -> None:
