@@ -218,12 +218,14 @@ def test_a_page_that_was_not_allowed_gets_nothing_but_a_link(foreign: Page, site
 
 @pytest.fixture
 def example(sites: Sites, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """The example page of docs/guides/integrate.md for a service that nobody searches without a key, and a key."""
+    """The page that docs/guides/integrate.md shows, for a service that needs a key, and a key."""
     with site(tmp_path) as host:
         changed = {"open_reading": False, "open_feedback": False, "cors_origins": (host,)}
         application = create_app(sites.settings.model_copy(update=changed))
         with running(application) as service:
-            result = re.findall(r"```html\n(.*?)```", (DOCS / "guides" / "integrate.md").read_text("utf-8"), re.DOTALL)[-1]
+            result = re.findall(
+                r"```html\n(.*?)```", (DOCS / "guides" / "integrate.md").read_text("utf-8"), re.DOTALL
+            )[-1]
             page = result.replace("http://localhost:8000", service).replace("'scenes'", f"'{SHAPES}'")
             (tmp_path / "example.html").write_text(page)
             with application.state.services.engine.home.catalogue.write() as session:

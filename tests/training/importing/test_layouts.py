@@ -21,7 +21,9 @@ PAGE: Final = Path(__file__).parents[3] / "docs" / "guides" / "data.md"
 
 def block(language: str) -> str:
     """The only file of a language in the page."""
-    (code,) = re.findall(rf"^```{language} title.*?\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    (code,) = re.findall(
+        rf"^```{language} title.*?\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S
+    )
     return str(code)
 
 
@@ -42,9 +44,7 @@ def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("wren", "robin"):
         (source / "pictures").mkdir(parents=True, exist_ok=True)
         write_photo(source / "pictures" / f"{name}.png")
-    (source / "birds.csv").write_text(
-        "name,song\nwren,a loud trill\n,silence\nrobin,a song\n"
-    )
+    (source / "birds.csv").write_text("name,song\nwren,a loud trill\n,silence\nrobin,a song\n")
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(site), *filter(None, sys.path))))
     return source
