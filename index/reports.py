@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
@@ -9,10 +10,13 @@ from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import require_collection
+from index.catalogue.images import read_image
 from index.catalogue.lookup import AT_ONCE, parts, rows_among
 from index.catalogue.tables import AttributeRow, ImageRow, ReportRow
+from index.errors import UnknownImageError
 from index.home import Home
 from training.clinical.pseudonyms import PATIENT_FIELDS
+from training.common.record import Record
 
 if TYPE_CHECKING:
     from training.clinical.reports.study_report import Status, StudyReport
@@ -66,6 +70,26 @@ def find_study(session: Session, collection_id: int, report: "StudyReport") -> t
             return _main_key(session, collection_id, key), False
         others = True
     return None, others
+
+
+def with_stored_texts(session: Session, collection: str, films: Sequence[Record]) -> list[Record]:
+    """Return records of DICOM films with the texts and the report that the stored film has.
+
+    A film brings none of its own: those that came by an import or as a report stay when it is sent again.
+    Another study or patient under the same id gets nothing.
+    """
+    return [_with_stored_texts(session, collection, film) for film in films]
+
+
+def _with_stored_texts(session: Session, collection: str, film: Record) -> Record:
+    try:
+        stored = read_image(session, collection, film.id)
+    except UnknownImageError:
+        return film
+    same = all(stored.metadata.get(name) == film.metadata.get(name) for name in ("study", *PATIENT_FIELDS))
+    if not same or film.texts or film.report is not None:
+        return film
+    return replace(film, texts=stored.texts, report=stored.report)
 
 
 def set_study(session: Session, collection_id: int, digest: str, study: str | None) -> None:

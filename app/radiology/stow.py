@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 
 from app.audit.requests import Noted, note
 from app.concurrency import unless_disconnected
-from app.decoding.films import FilmReader, FilmRules, Reading
+from app.decoding.films import Film, FilmReader, FilmRules, Reading
 from app.edge.operations import operation, service_url
 from app.edge.problems import UNSUPPORTED, RequestError, invalid, problem_responses
 from app.images.schemas import MAX_UPLOADS
@@ -22,10 +22,12 @@ from app.radiology.archive import MultipartError, Part, boundary_of, read_parts
 from app.services import InjectedServices
 from index.audit.event import Detail
 from index.catalogue.studies import Outcome
+from index.reports import with_stored_texts
 from index.search.results import ActiveGeneration
 from training.clinical.dicom.attributes import uid_of
 from training.clinical.dicom.objects import read_object
 from training.common.errors import ImageError
+from training.common.record import Record
 
 router = APIRouter(prefix="/v1/collections", tags=["writes"], route_class=GuardedRoute)
 MEDIA_TYPE: Final = "application/dicom"
@@ -220,13 +222,21 @@ class _Storing:
             sop = str(reading.films[0].record.metadata["sop"])
         return SentInstance(sop_class, sop, reading)
 
+    def _records(self, collection: str, films: Sequence[Film]) -> list[Record]:
+        with self.services.engine.home.catalogue.read() as session:
+            return with_stored_texts(session, collection, [film.record for film in films])
+
     async def _write(self, collection: str, sent: Sequence[SentInstance]) -> None:
         # If an instance occurs twice, the last one counts.
         different = {item.sop: item for item in sent if item.reading.outcome == "taken"}
         films = [film for item in different.values() for film in item.reading.films]
         refused: set[str] = set()
         if films:
-            images = [SentImage(film.record.id, film.content, film.record) for film in films]
+            records = await self.services.threads.read(self._records, collection, films)
+            images = [
+                SentImage(record.id, film.content, record)
+                for film, record in zip(films, records, strict=True)
+            ]
             written = await write_sent(self.services, collection, images)
             refused = {image.id for image in written.images if image.status == "refused"}
             self.active = written.active

@@ -37,6 +37,7 @@ from index.catalogue.studies import (
 )
 from index.errors import StaleWriteError
 from index.files.stale import remove_stale
+from index.reports import with_stored_texts
 from index.writes.images import Outcome as WriteOutcome
 from index.writes.intake import Prepared, compare, embed_pictures, prefetch
 from index.writes.live import put_images, read_known_images, remove_images
@@ -429,9 +430,13 @@ class Sync:
             stored = read_known_images(
                 self._engine.home, model.active, [film.record.id for film in reading.films]
             )
-            for film in reading.films:
+            with self._catalogue.read() as session:
+                records = with_stored_texts(
+                    session, self._collection, [film.record for film in reading.films]
+                )
+            for film, record in zip(reading.films, records, strict=True):
                 # The file is de-identified: stored as it is.
-                item = compare(stored, film.record, film.content, keep_metadata=True)
+                item = compare(stored, record, film.content, keep_metadata=True)
                 if item.is_new:
                     decoded = decode_whole(item.content, self.reader.limits, model.encoder.min_image_side)
                     item.take_picture(decoded, model.encoder)

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-# Under these keys is one of several kinds, distinguished by `name`; settings of one mean nothing to another.
+# Under these keys is one of several kinds; settings of one mean nothing to another.
 _OF_A_KIND = ("objective", "base")
+# Keys that say which: `sum` is short for the objective of this name.
+_KIND = frozenset({"name", "sum"})
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -17,7 +19,11 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and not (key in _OF_A_KIND and "name" in value):
+        if (
+            isinstance(old, dict)
+            and isinstance(value, dict)
+            and not (key in _OF_A_KIND and _KIND & value.keys())
+        ):
             if value.get("architecture", old.get("architecture")) != old.get("architecture"):
                 old = {name: setting for name, setting in old.items() if name != "options"}
             merged[key] = merge(old, value)

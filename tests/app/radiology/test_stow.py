@@ -76,6 +76,18 @@ def test_films_are_there_once_they_are_stored_and_say_nothing_of_their_patient(c
     assert MARKER.encode() not in content.content
 
 
+def test_a_film_that_is_sent_again_keeps_its_texts_and_its_report(client: TestClient) -> None:
+    film, address = make_film(41, study=41), f"{IMAGES}/{uid('film', 41)}"
+    _send(client, encoded(film))
+    said = {"texts": ["A small effusion."], "report": "A small effusion on the left."}
+    assert client.patch(address, json=said, headers=AS_ADMIN).status_code == 200
+    for sent in (film, make_film(41, study=41, ViewPosition="AP")):
+        _send(client, encoded(sent))
+        assert said.items() <= client.get(address).json().items()
+    _send(client, encoded(make_film(41, study=42)))
+    assert client.get(address).json()["report"] is None
+
+
 def test_an_instance_is_retrieved_from_the_address_that_the_answer_names(client: TestClient) -> None:
     frames = make_film(1, NumberOfFrames=2)
     frames.PixelData *= 2

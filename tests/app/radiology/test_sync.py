@@ -1,6 +1,7 @@
 """A collection follows an archive: what is new comes, what is gone goes, and no failure loses a film."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Final
 
@@ -13,7 +14,8 @@ from app.radiology.listing import Selection
 from index.audit.listing import Selection as EventSelection
 from index.audit.listing import read_events
 from index.errors import CatalogueError
-from tests.app.radiology.conftest import Home, sops
+from index.writes.live import change_image
+from tests.app.radiology.conftest import FILMS, Home, sops
 from tests.app.radiology.small_archive import Answer, SmallArchive, archive_of, serve
 from tests.dicom_films import make_film, uid
 from tests.index.audit.trails import taking_no_events
@@ -120,6 +122,20 @@ def test_a_film_that_is_sent_again_is_read_again(home: Home, orthanc: OrthancSer
     assert sync.run().taken == 1
     assert home.ids() == sops(1)
     assert home.engine.overview("films") != before
+
+
+def test_a_film_that_is_sent_again_keeps_what_an_import_has_said_of_it(
+    home: Home, orthanc: OrthancServer
+) -> None:
+    sync, _ = home.follow(orthanc, make_film(1))
+    (name,) = home.ids()
+    texts, report = ("A small effusion.",), "A small effusion on the left."
+    active = home.engine.active(FILMS)
+    change_image(home.engine.home, active, name, lambda old: replace(old, texts=texts, report=report), {})
+    orthanc.store([make_film(1, ViewPosition="AP")])
+    assert sync.run().taken == 1
+    kept = home.engine.image(FILMS, name)
+    assert (kept.texts, kept.report) == (texts, report)
 
 
 def test_filters_leave_out_and_a_wider_one_brings_the_rest(home: Home, orthanc: OrthancServer) -> None:

@@ -256,6 +256,13 @@ def test_file_may_build_on_a_recipe_or_on_a_file(tmp_path: Path) -> None:
         load_recipe(first)
 
 
+def test_a_file_may_put_a_sum_of_objectives_over_the_one_of_its_base(tmp_path: Path) -> None:
+    file = tmp_path / "mixed.yaml"
+    file.write_text("base: demo-scenes\nname: mixed\nobjective: {sum: [infonce, {reco: {}, weight: 0.5}]}\n")
+    objective = load_recipe(str(file)).objective
+    assert (objective.name, [part.name for part in objective.parts()]) == ("sum", ["infonce", "reco"])
+
+
 def test_a_tower_of_another_architecture_starts_from_its_own_options(tmp_path: Path) -> None:
     small = {"architecture": "vit", "options": {"hidden_size": 96}}
     path = write(tmp_path / "vit.yaml", {"base": "demo-scenes", "model": {"image": small}})
