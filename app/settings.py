@@ -47,7 +47,7 @@ class SettingsError(RecoquestError):
 class Settings(RadiologySettings):
     """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`.
 
-    docs/configuration.md has their texts, with links.
+    docs/reference/settings.md has their texts, with links.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)

@@ -164,7 +164,7 @@ Until = Annotated[
 ]
 
 audit = typer.Typer(
-    name="audit", no_args_is_help=True, help="The audit trail: verify, export, prune; see docs/audit.md."
+    name="audit", no_args_is_help=True, help="The audit trail: verify, export, prune; see docs/operate/security.md."
 )
 
 

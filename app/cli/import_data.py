@@ -36,7 +36,7 @@ class ImportCommand(TyperCommand):
 
         super().format_help(ctx, formatter)
         rows = [(name, escape(about)) for name, about in describe_layouts()]
-        print_table("Layout", "What it reads (docs/layouts.md)", rows=rows)
+        print_table("Layout", "What it reads (docs/guides/data.md)", rows=rows)
 
 
 def _known_layout(name: str) -> str:
@@ -96,7 +96,7 @@ def import_data(
     ] = None,
     reports: Annotated[
         Path | None,
-        typer.Option(help="dicom only: file or folder of reports for the studies (docs/reports.md)."),
+        typer.Option(help="dicom only: file or folder of reports for the studies (docs/guides/radiology.md)."),
     ] = None,
     check: Annotated[
         bool,

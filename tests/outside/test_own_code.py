@@ -1,4 +1,4 @@
-"""docs/own-code.md, run as somebody outside the project would: with the wheel, in a folder of their own."""
+"""docs/guides/own-code.md, run as somebody outside the project would: with the wheel, in a folder of their own."""
 
 import json
 import os
@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "own-code.md").read_text(encoding="utf-8")
+from tests.docs.test_pages import blocks_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "own-code.md").read_text(encoding="utf-8")
 _COMMAND = "import sys; from app.command import run; sys.argv[0] = 'recoquest'; run()"
 
 
@@ -44,19 +46,18 @@ class Outside:
 @pytest.mark.slow
 def test_the_page_runs_from_top_to_bottom(tmp_path: Path, wheel: Path) -> None:
     outside = Outside(tmp_path, wheel)
-    (first,) = re.findall(r"^    (recoquest .*)$", PAGE, re.M)
     assert str(wheel) in outside.run("-c", "import training; print(training.__file__)")
-    outside.recoquest(first)
     printed = []
-    for language, file, text in re.findall(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```", PAGE, re.M | re.S):
-        if file:
-            (tmp_path / file).write_text(text, encoding="utf-8")
-        elif language == "sh":
-            printed += [outside.recoquest(line) for line in text.splitlines()]
-        else:
-            (tmp_path / "script.py").write_text(text, encoding="utf-8")
+    for block in blocks_of(PAGE):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "sh":
+            lines = block.text.replace("\\\n", " ").splitlines()
+            printed += [outside.recoquest(line) for line in lines]
+        elif block.language == "python":
+            (tmp_path / "script.py").write_text(block.text, encoding="utf-8")
             printed.append(outside.run("script.py"))
-    loss, more, mine, counts, memory, patience, own_loop = printed
+    _, loss, more, mine, counts, memory, patience, own_loop = printed
     assert loss.count("loss ") == 3
     assert more.count("loss ") == 2
     assert "Encoder: runs/mine/bundle" in mine

@@ -8,7 +8,7 @@ first counts.
 
 The ideas are those of Chapman et al., "A simple algorithm for identifying negated findings and diseases in
 discharge summaries", J. Biomed. Inform. 2001, and of Irvin et al., "CheXpert", AAAI 2019, which looks for
-uncertainty before it looks for negation. docs/findings.md states the rules.
+uncertainty before it looks for negation. docs/research/findings.md states the rules.
 """
 
 import re
@@ -248,7 +248,7 @@ _CACHE: Final = 1 << 14
 # Beginnings of cues that are no words.
 _SIGNS: Final = ("\\", "[", ":", r"(?<=\ufffc)", r"(?<=\s)")
 _NO_FINDING: Final = "No Finding"
-# Labels of Irvin et al. 2019; docs/findings.md explains them.
+# Labels of Irvin et al. 2019; docs/research/findings.md explains them.
 _CHEXPERT: Final[dict[str, tuple[str, ...]]] = {
     "Enlarged Cardiomediastinum": ("enlarged cardiomediastinum",),
     "Cardiomegaly": ("cardiomegaly",),

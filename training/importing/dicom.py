@@ -483,7 +483,7 @@ def list_dicom(source: Source) -> Listing:
 
 DICOM: Final = Layout(
     "dicom",
-    "films of a PACS: DICOM files in folders, a zip archive, or a medium (docs/dicom.md)",
+    "films of a PACS: DICOM files in folders, a zip archive, or a medium (docs/guides/radiology.md)",
     list_dicom,
     frozenset({"modality", "take_quarantined", "reports"}),
     is_folder=False,

@@ -96,7 +96,7 @@ def list_folder(source: Source) -> Listing:
 
 FOLDER: Final = Layout(
     "folder",
-    "images of your own, with texts in files or in a table (docs/own-data.md)",
+    "images of your own, with texts in files or in a table (docs/guides/data.md)",
     list_folder,
     options=frozenset({"images", "table", "encoding", "keep_unknown_texts"}),
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 # Under these keys is one of several kinds; settings of one mean nothing to another.
 _OF_A_KIND = ("objective", "base")
-# Keys that say which: `sum` is short for the objective of this name.
+# Keys that say which; `sum` is short for the objective of this name.
 _KIND = frozenset({"name", "sum"})
 
 

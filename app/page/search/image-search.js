@@ -4,7 +4,7 @@
  * Attributes: `src`, the address of the service (by default, where this module came from); `collection`, the one collection to search (by default, the
  * reader chooses); `lang`, the language of its texts; `fullpage`, when the element is the whole page: then keys, dropped and pasted images count
  * wherever they land; `group-by`, a field such as `study` by which hits are grouped where the collection has it; `compare`, whether tiles have a
- * button to compare an image with the page's own. Property: `token`. docs/page.md has its events.
+ * button to compare an image with the page's own. Property: `token`. docs/guides/integrate.md has its events.
  */
 
 import { ProblemError, problemFrom } from '../shared/http.js';

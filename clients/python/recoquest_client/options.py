@@ -33,7 +33,7 @@ LinkedPicture = Rendition | Literal["thumbnail", "content"]
 
 
 class SearchOptions(TypedDict, total=False):
-    """Parts of a search; docs/searching.md explains them."""
+    """Parts of a search; docs/guides/search.md explains them."""
 
     like: Sequence[Example]
     unlike: Sequence[Example]

@@ -143,7 +143,7 @@ export class RecoquestClient {
     return pages((cursor) => this.search(collection, { ...query, cursor: cursor ?? true }, options), first);
   }
 
-  /** The pages of a list of images, one after the other; docs/searching.md explains what can be wanted. */
+  /** The pages of a list of images, one after the other; docs/guides/search.md explains what can be wanted. */
   imagePages(
     collection: string,
     wanted: ImagesWanted = {},

@@ -30,7 +30,7 @@ export type SimilarityMap = Schemas["SimilarityMap"];
 export type SimilarStudies = Schemas["SimilarResponse"];
 export type Uploaded = Schemas["WritesAnswer"];
 export type WrittenImage = Schemas["WriteAnswer"];
-/** A condition on metadata or built-in fields, as in docs/filters.md. */
+/** A condition on metadata or built-in fields, as in docs/guides/search.md. */
 export type Filter = NonNullable<SearchQuery["filter"]>;
 
 type Query<Operation extends keyof operations> = NonNullable<operations[Operation]["parameters"]["query"]>;

@@ -1,6 +1,6 @@
 """Search beside its peers: speed at equal recall, with and without filters, build, memory, disk and start.
 
-Run `python -m tests.benchmarks.search`, or `make bench-search`; docs/search-benchmark.md
+Run `python -m tests.benchmarks.search`, or `make bench-search`; docs/research/search-benchmark.md
 says what is measured.
 """
 

@@ -66,7 +66,7 @@ def test_an_event_has_a_known_hash_that_other_programs_compute(catalogue: Catalo
         (entry,) = all_events(session, Selection())
     line = json.loads(entry.line())
     hash_, ids = line.pop("hash"), line.pop("ids")
-    # As docs/audit.md has it: sorted keys, no spaces, UTF-8.
+    # As docs/operate/security.md has it: sorted keys, no spaces, UTF-8.
     compact = json.dumps(line, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     assert hashlib.sha256(compact.encode()).hexdigest() == hash_
     assert ids == ["image-0", "image-0"]

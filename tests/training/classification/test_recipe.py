@@ -10,7 +10,7 @@ from training.classification.recipe import CHEXPERT_LABELS, ImageRecipe, publish
 from training.common.errors import RecipeError
 from training.papers.load import load_classification_recipe
 
-PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
+PAGE = Path(__file__).parents[3] / "docs" / "research" / "recipes.md"
 PROTOCOLS = {"linear": (True, 1e-2), "finetune": (False, 1e-4)}
 SHARES = {"1": 0.01, "10": 0.1, "100": 1.0}
 ROWS = {

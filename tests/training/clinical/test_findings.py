@@ -32,7 +32,7 @@ from training.clinical.findings import (
 from training.clinical.text.language import is_read
 from training.clinical.text.vocabulary import FINDINGS, finding_called
 
-DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "findings.md"
+DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "research" / "findings.md"
 # Words of the rules, and others, in any order.
 _WORDS: Final = (
     ", . ; : ? İ ſ FINDINGS: INDICATION: a no not or and but with of is seen effusion pneumothorax possible "

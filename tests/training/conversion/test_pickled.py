@@ -15,7 +15,7 @@ from tests.training.conversion.small_hub import NAME, SmallHub, served
 from training.common.errors import RecipeError
 from training.conversion.convert import convert
 
-PAGE = Path(__file__).parents[3] / "docs" / "pretrained.md"
+PAGE = Path(__file__).parents[3] / "docs" / "research" / "pretrained.md"
 
 
 def _pickle(folder: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_folder_with_pickled_weights_alone_is_given_the_page_s_command(tmp_pat
 @pytest.mark.parametrize(
     ("file", "advice"),
     [
-        ("open_clip_pytorch_model.bin", "under `open_clip` in docs/published-encoders.md"),
+        ("open_clip_pytorch_model.bin", "under `open_clip` in docs/research/published-encoders.md"),
         (None, "put the model's"),
     ],
 )

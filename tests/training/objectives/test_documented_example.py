@@ -1,4 +1,4 @@
-"""docs/objectives.md: its table is complete, and its examples work as they are."""
+"""docs/research/objectives.md: its table is complete, and its examples work as they are."""
 
 import math
 import re
@@ -19,7 +19,7 @@ from training.objectives.similarity import cosine_matrix
 from training.recipes.load import load_recipe
 from training.trainer.run import train
 
-PAGE = (Path(__file__).parents[3] / "docs" / "objectives.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "research" / "objectives.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

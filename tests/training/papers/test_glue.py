@@ -580,7 +580,7 @@ def test_every_published_row_has_a_figure_for_each_name(task: str) -> None:
 
 @pytest.mark.parametrize("task", ["cola", "sst-2", "sts-b", "mnli", "qnli", "mrpc", "qqp"])
 def test_a_share_has_its_own_figures_as_the_tables_have_them(task: str) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "research" / "recipes.md").read_text()
     for term, row in (("base", "BERT-base"), ("reclaim", "BERT-base + RECLAIM")):
         found = re.search(rf"`glue-share-{term}::{task}-.*` \| (.*) \|", page)
         assert found is not None

@@ -1,4 +1,4 @@
-"""docs/recipes.md: every recipe of a paper stands below a table that its source names; all names exist."""
+"""docs/research/recipes.md: every recipe of a paper stands below a table that its source names; all names exist."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from training.recipes.library import PAPERS, shipped
 from training.recipes.load import load_recipe
 from training.recipes.schema import TrainConfig
 
-PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
+PAGE = Path(__file__).parents[3] / "docs" / "research" / "recipes.md"
 TITLES = {"reco": "ReCo", "quest": "QUEST", "uniformity": "Local uniformity", "reclaim": "RECLAIM"}
 BASELINES = {f"{loss}-gru-{data}" for loss in ("vse", "vse0") for data in ("flickr30k", "coco")}
 

@@ -1,7 +1,7 @@
 """The vocabulary of findings: names, and the forms in which reports write them, in English and some German.
 
 A form is a regular expression for whole words, of any case. A blank in it matches blanks, line ends and
-hyphens. docs/findings.md lists the names.
+hyphens. docs/research/findings.md lists the names.
 """
 
 import re

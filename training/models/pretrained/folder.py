@@ -32,7 +32,7 @@ _CONVERTER: Final = "SFconvertbot"
 _MOST_REQUESTS: Final = 20
 _UNREACHED: Final = (httpx.HTTPError, HFValidationError, OSError)
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-# Same command as in docs/pretrained.md.
+# Same command as in docs/research/pretrained.md.
 _TO_SAFETENSORS = (
     "import sys, transformers as t; m = sys.argv[1]; "
     "getattr(t, t.AutoConfig.from_pretrained(m).architectures[0]).from_pretrained(m).save_pretrained(m)"
@@ -111,8 +111,8 @@ def _advice(folder: Path) -> str:
     if any(folder.glob(_PICKLED)):
         return f'write them as safetensors by `python -c "{_TO_SAFETENSORS}" {shlex.quote(str(folder))}`'
     if any(folder.glob("open_clip*.bin")):
-        return "write them as safetensors by the command under `open_clip` in docs/published-encoders.md"
-    return "put the model's safetensors there, or convert its weights as docs/pretrained.md says"
+        return "write them as safetensors by the command under `open_clip` in docs/research/published-encoders.md"
+    return "put the model's safetensors there, or convert its weights as docs/research/pretrained.md says"
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def _converted(name: str, commit: str) -> Path:
     raise RecipeError(
         f"{name} has no safetensors on main, nor in an open pull request of the hub's converter, and pickled "
         "weights are never loaded: download and convert them by the commands under `Pickled weights` in "
-        "docs/pretrained.md."
+        "docs/research/pretrained.md."
     )
 
 

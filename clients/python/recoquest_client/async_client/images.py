@@ -22,7 +22,7 @@ class AsyncImages(AsyncConnection):
     async def images(
         self, collection: str, *, page_size: int = 100, **options: Unpack[ListOptions]
     ) -> AsyncIterator[answers.ListedImage]:
-        """Iterate over the images that pass a `filter`; docs/searching.md explains the options."""
+        """Iterate over the images that pass a `filter`; docs/guides/search.md explains the options."""
         call = operations.list_images(collection, options, page_size)
         async for page in self._pages(call, lambda page: page.next_cursor):
             for one in page.images:

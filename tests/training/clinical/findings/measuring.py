@@ -1,4 +1,4 @@
-"""Sentences with their findings, and precision and recall on them as tables of docs/findings.md.
+"""Sentences with their findings, and precision and recall on them as tables of docs/research/findings.md.
 
 `python -m tests.training.clinical.findings.measuring` prints them, and on standard error the sentences that
 are wrong.
