@@ -14,7 +14,7 @@ TESTS_AT_ONCE ?= $(shell expr $$(nproc) + 1)
 # Where modules may not be kept compiled, each of the many processes that tests start compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-slow client-typescript test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-pacs benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search bench-server mutations check-gpu sbom check-image clean
+.PHONY: install demo test test-slow docs client-typescript test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-pacs benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search bench-server mutations check-gpu sbom check-image clean
 
 install: $(INSTALLED)
 
@@ -54,12 +54,17 @@ format: install
 
 types: install
 	$(BIN)/mypy --num-workers 2
+	$(BIN)/mypy docs/build.py
 	cd clients/python && ../../$(BIN)/python -c "import setup; setup.write_client()"
 	$(BIN)/mypy clients/python
 
 # The pictures of docs/, from a running demo and with a key of a curator: make screenshots ARGS="http://localhost:8000 KEY"
 screenshots: install
 	$(BIN)/python -m tests.browser.screenshots $(ARGS)
+
+# The documentation as a site in .site/html, with the reference made from the code; ARGS=--serve shows it.
+docs: install
+	$(BIN)/python docs/build.py $(ARGS)
 
 # Types of clients/typescript (src/schema.ts), which its build needs; from the OpenAPI document, by Node.js with npm.
 client-typescript: install

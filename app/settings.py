@@ -45,10 +45,7 @@ class SettingsError(RecoquestError):
 
 
 class Settings(RadiologySettings):
-    """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`.
-
-    docs/reference/settings.md has their texts, with links.
-    """
+    """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 

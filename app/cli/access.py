@@ -163,9 +163,7 @@ Until = Annotated[
     typer.Option("--until", parser=_time, metavar="TIME", help="Time before which events are; UTC."),
 ]
 
-audit = typer.Typer(
-    name="audit", no_args_is_help=True, help="The audit trail: verify, export, prune; see docs/operate/security.md."
-)
+audit = typer.Typer(name="audit", no_args_is_help=True, help="The audit trail: verify, export, prune.")
 
 
 @audit.command()

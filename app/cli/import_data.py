@@ -96,7 +96,7 @@ def import_data(
     ] = None,
     reports: Annotated[
         Path | None,
-        typer.Option(help="dicom only: file or folder of reports for the studies (docs/guides/radiology.md)."),
+        typer.Option(help="dicom only: file or folder of reports for the studies."),
     ] = None,
     check: Annotated[
         bool,

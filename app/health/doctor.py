@@ -86,7 +86,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 def _settings() -> Finding:
     if unknown := unknown_variables():
         problem = f"{', '.join(map(_slip, unknown))}: not a setting, and without effect"
-        advice = "mend the name or remove it; docs/reference/settings.md lists all settings"
+        advice = "mend the name or remove it; `recoquest settings` lists all settings"
         return Finding("settings", "doubtful", f"{problem}: {advice}.")
     return Finding("settings", "ok", "every RECOQUEST_ variable is a setting")
 

@@ -27,7 +27,9 @@ cat > orthanc.json <<'END'
 {
   "StorageDirectory": "archive", "IndexDirectory": "archive", "HttpPort": 8042, "DicomServerEnabled": false,
   "RemoteAccessAllowed": false, "AuthenticationEnabled": false,
-  "Plugins": ["/usr/share/orthanc/plugins/libOrthancDicomWeb.so", "/usr/share/orthanc/plugins/libOrthancGdcm.so"],
+  "Plugins": [
+    "/usr/share/orthanc/plugins/libOrthancDicomWeb.so", "/usr/share/orthanc/plugins/libOrthancGdcm.so"
+  ],
   "DicomWeb": { "Enable": true, "Root": "/dicom-web/", "StudiesMetadata": "Full", "SeriesMetadata": "Full" }
 }
 END

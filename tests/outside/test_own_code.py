@@ -1,4 +1,4 @@
-"""docs/guides/own-code.md, run as somebody outside the project would: with the wheel, in a folder of their own."""
+"""docs/guides/own-code.md, run from outside the project: with the wheel, in a folder of its own."""
 
 import json
 import os

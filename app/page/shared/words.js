@@ -1,6 +1,6 @@
 /**
  * The texts of the pages in the reader's language. `words/` has a file for each language, with a section for each page; a text that
- * a language lacks is English. docs/guides/integrate.md says how the language is chosen, CONTRIBUTING.md how one is added.
+ * a language lacks is English. CONTRIBUTING.md says how a language is added.
  */
 
 import { de } from '../words/de.js';

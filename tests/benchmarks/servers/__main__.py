@@ -1,8 +1,8 @@
 """The service compared with a bare echo, Milvus and PostgreSQL with pgvector: the same vectors for all.
 
-Run `python -m tests.benchmarks.servers`, or `make bench-server`; docs/research/search-benchmark.md says what is
-measured. Servers listen on loopback alone, run one after the other (the service and the echo take turns), and
-end with the benchmark.
+Run `python -m tests.benchmarks.servers`, or `make bench-server`; docs/research/search-benchmark.md says
+what is measured. Servers listen on loopback alone, run one after the other (the service and the echo take
+turns), and end with the benchmark.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""docs/research/recipes.md: every recipe of a paper stands below a table that its source names; all names exist."""
+"""docs/research/recipes.md: every recipe of a paper is below the table that its source names."""
 
 import re
 from collections.abc import Iterator

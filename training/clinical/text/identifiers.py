@@ -1,6 +1,6 @@
 """Names, numbers and days taken out of running text by known values and by their forms.
 
-docs/guides/radiology.md says what is not found: names without a title or role that nothing else of the report gives.
+It doesn't find names without a title or a role that nothing else in the report gives.
 """
 
 import re

@@ -111,7 +111,7 @@ def _advice(folder: Path) -> str:
     if any(folder.glob(_PICKLED)):
         return f'write them as safetensors by `python -c "{_TO_SAFETENSORS}" {shlex.quote(str(folder))}`'
     if any(folder.glob("open_clip*.bin")):
-        return "write them as safetensors by the command under `open_clip` in docs/research/published-encoders.md"
+        return "write them as safetensors: `open_clip` in docs/research/published-encoders.md has the command"
     return "put the model's safetensors there, or convert its weights as docs/research/pretrained.md says"
 
 
