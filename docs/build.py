@@ -6,6 +6,7 @@ Run `make docs`, or `make docs ARGS=--serve` to read and edit it at http://127.0
 import argparse
 import ast
 import inspect
+import os
 import re
 import shutil
 import subprocess
@@ -312,13 +313,17 @@ def main() -> int:
     shutil.rmtree(_SITE / "pages", ignore_errors=True)
     _SITE.mkdir(exist_ok=True)
     write_pages(_SITE / "pages")
+    # The synchronous client is made from the asynchronous one.
+    written = [sys.executable, "-c", "import setup; setup.write_client()"]
+    subprocess.run(written, cwd=_ROOT / "clients/python", check=True)
     settings = yaml.safe_load((_ROOT / "docs/mkdocs.yml").read_text(encoding="utf-8"))
     settings |= {"docs_dir": str(_SITE / "pages"), "site_dir": str(_SITE / "html")}
     (_SITE / "mkdocs.yml").write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     command = ["serve", "--dev-addr", "127.0.0.1:8010"] if serve else ["build", "--strict", "--quiet"]
-    return subprocess.run(
-        [sys.executable, "-m", "mkdocs", *command, "--config-file", str(_SITE / "mkdocs.yml")], check=False
-    ).returncode
+    mkdocs = [sys.executable, "-m", "mkdocs", *command, "--config-file", str(_SITE / "mkdocs.yml")]
+    # It advertises its next version on each build.
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(mkdocs, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
