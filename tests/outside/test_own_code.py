@@ -52,8 +52,8 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path, wheel: Path) -> None:
         if block.file is not None:
             (tmp_path / block.file).write_text(block.text, encoding="utf-8")
         elif block.language == "sh":
-            lines = block.text.replace("\\\n", " ").splitlines()
-            printed += [outside.recoquest(line) for line in lines]
+            commands = block.text.replace("\\\n", " ").splitlines()
+            printed += [outside.recoquest(line) for line in commands]
         elif block.language == "python":
             (tmp_path / "script.py").write_text(block.text, encoding="utf-8")
             printed.append(outside.run("script.py"))
