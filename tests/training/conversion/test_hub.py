@@ -157,7 +157,7 @@ def test_without_a_conversion_a_sentence_says_where_the_commands_are(
     assert client.refused() == (
         f"recoquest: {NAME} has no safetensors on main, nor in an open pull request of the hub's converter, "
         "and pickled weights are never loaded: download and convert them by the commands under `Pickled "
-        "weights` in docs/research/pretrained.md.\n"
+        "weights` in docs/guides/encoders.md.\n"
     )
     assert not [asked for asked in hub.asked if asked.startswith("POST") or "safetensors" in asked]
 

@@ -76,7 +76,7 @@ def test_a_folder_with_pickled_weights_alone_is_given_the_page_s_command(tmp_pat
 @pytest.mark.parametrize(
     ("file", "advice"),
     [
-        ("open_clip_pytorch_model.bin", "`open_clip` in docs/research/published-encoders.md has the command"),
+        ("open_clip_pytorch_model.bin", "`Pickled weights` in docs/guides/encoders.md"),
         (None, "put the model's"),
     ],
 )

@@ -111,8 +111,8 @@ def _advice(folder: Path) -> str:
     if any(folder.glob(_PICKLED)):
         return f'write them as safetensors by `python -c "{_TO_SAFETENSORS}" {shlex.quote(str(folder))}`'
     if any(folder.glob("open_clip*.bin")):
-        return "write them as safetensors: `open_clip` in docs/research/published-encoders.md has the command"
-    return "put the model's safetensors there, or convert its weights as docs/research/pretrained.md says"
+        return "write them as safetensors by the script under `Pickled weights` in docs/guides/encoders.md"
+    return "put the model's safetensors there, or see `Pickled weights` in docs/guides/encoders.md"
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def _converted(name: str, commit: str) -> Path:
     raise RecipeError(
         f"{name} has no safetensors on main, nor in an open pull request of the hub's converter, and pickled "
         "weights are never loaded: download and convert them by the commands under `Pickled weights` in "
-        "docs/research/pretrained.md."
+        "docs/guides/encoders.md."
     )
 
 
