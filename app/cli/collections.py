@@ -21,9 +21,7 @@ AliasName = Annotated[str, typer.Argument(metavar="ALIAS", help="The alias.")]
 
 _SHOWN_METRICS: Final = ("rsum", "precision_at_10")
 
-aliases = typer.Typer(
-    name="aliases", no_args_is_help=True, help="Other names of collections."
-)
+aliases = typer.Typer(name="aliases", no_args_is_help=True, help="Other names of collections.")
 models = typer.Typer(
     name="models", no_args_is_help=True, help="The encoders that collections can be embedded with."
 )
