@@ -79,7 +79,7 @@ def runs(page: Path) -> bool:
 @pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=lambda page: page.name)
 def test_the_commands_and_programs_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
     port = str(free_port())
-    script = script_of(page.read_text(encoding="utf-8")).replace("localhost:8000", f"localhost:{port}")
+    script = script_of(page.read_text(encoding="utf-8")).replace(":8000", f":{port}")
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("RECOQUEST_", "PYTEST_"))
     } | {
