@@ -130,7 +130,7 @@ def test_a_file_of_no_format_is_refused_without_a_process(decoders: ImageDecoder
     with pytest.raises(ImageError, match="is not an image"):
         asyncio.run(decoders.decode_query(b"hello", CONFIG))
     with pytest.raises(ImageTooLargeError, match="the limit is"):
-        asyncio.run(decoders.decode_query(bytes(21 * 2**20), CONFIG))
+        asyncio.run(decoders.decode_query(small() + bytes(21 * 2**20), CONFIG))
 
 
 @pytest.mark.usefixtures("stops_last")
