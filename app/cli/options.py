@@ -178,8 +178,9 @@ def name_left_out(rejections: "Rejections") -> None:
 def end_strictly(*tallies: "Rejections", strict: bool) -> None:
     """End a command that is done with an error, if it is strict and had to leave something out."""
     if strict and (count := sum(map(len, tallies))):
+        what = "line or image" if count == 1 else "lines and images"
         raise RecoquestError(
-            f"{count:,} lines and images could not be used; the rest is taken. --strict makes this an error."
+            f"{count:,} {what} could not be used; the rest is taken. --strict makes this an error."
         )
 
 

@@ -24,8 +24,10 @@ def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
     key = made.stdout.strip()
     first = json.loads(_keys(tmp_path, "list", "--json").stdout)[0]
     until = datetime.fromisoformat(first["created"]) + timedelta(days=90)
-    message = f"The key {first['id']} of 'viewer', holds until {until:%Y-%m-%d %H:%M:%S} UTC."
-    assert made.stderr.endswith(f" The key holds there once it is made.\n{message} It is shown this once:\n")
+    message = (
+        f"Key {first['id']} of 'viewer' (valid until {until:%Y-%m-%d %H:%M:%S} UTC), shown only this once:"
+    )
+    assert made.stderr.endswith(f" The key holds there once it is made.\n{message}\n")
     second = _keys(tmp_path, "rotate", "viewer").stdout.strip()
     assert isinstance(_keys(tmp_path, "rotate", "viewer", code=1).exception, KeyNameError)
     revoked = _keys(tmp_path, "revoke", key.split("_")[1])
