@@ -13,6 +13,7 @@ from tests.browser.service import FILM_SIZE
 pytestmark = pytest.mark.browser
 
 _GREY_LEVELS = """picture => {
+  if (!picture.naturalWidth) return 0;
   const canvas = new OffscreenCanvas(picture.naturalWidth, picture.naturalHeight).getContext('2d');
   canvas.drawImage(picture, 0, 0);
   const { data } = canvas.getImageData(0, 0, picture.naturalWidth, picture.naturalHeight);
