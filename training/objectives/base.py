@@ -151,24 +151,33 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
             # A subclass with arguments of its own calls this one, and has checked them.
             return init(self, *args, **options)
         try:
-            given = dict(inspect.signature(init).bind(self, *args, **options).arguments)
+            bound = inspect.signature(init).bind(self, *args, **options)
         except TypeError as error:
             raise TypeError(f"{cls.__name__}: {error}, of {', '.join(_arguments(cls))}.") from None
-        given |= given.pop("options", {})
+        more = bound.arguments.get("options", {})
+        given = {**bound.arguments, **more}
         settings = settings_of(cls, cls.__name__)
+        if unknown := sorted(more.keys() - settings.model_fields.keys()):
+            names = ", ".join(sorted(settings.model_fields.keys() - {"name"}))
+            raise TypeError(f"{cls.__name__}: got an unexpected keyword argument '{unknown[0]}', of {names}.")
+        parts = _arguments_for_objectives(cls)
         plain = {
-            name: _as_settings(value)
+            name: _as_settings(value) if name in parts else value
             for name, value in given.items()
             if name in settings.model_fields and (name, value) != ("base", None)
         }
         try:
-            settings.model_validate(plain)
+            checked_settings = settings.model_validate(plain)
         except ValidationError as error:
             raise ValueError(f"{cls.__name__}: {explained(error)}.") from None
         for name in _SIZES & given.keys():
             if isinstance(given[name], int) and given[name] < 1:
                 raise ValueError(f"{cls.__name__}: {name} is {given[name]}, and must be 1 or more.")
-        return init(self, *args, **options)
+        for arguments in (bound.arguments, more):
+            # What was checked is what is used: "0.6" is a number from here on.
+            for name in plain.keys() & arguments.keys() - parts:
+                arguments[name] = getattr(checked_settings, name)
+        return init(*bound.args, **bound.kwargs)
 
     return checked
 
@@ -417,7 +426,7 @@ class ObjectiveConfig(BaseModel):
         pairs: Which modalities are brought together; the loss is the mean over these pairs.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False)
     implementation: ClassVar[type[nn.Module]]
 
     pairs: Pairs = IMAGE_AND_TEXT
@@ -538,9 +547,14 @@ class GivenObjective(ObjectiveConfig):
         return self._objective
 
 
+def as_objective(module: nn.Module) -> Objective:
+    """Return a module as an objective: itself, or wrapped if it is from outside this package."""
+    return module if isinstance(module, Objective) else ForeignObjective(module)
+
+
 def given_objective(module: nn.Module) -> GivenObjective:
     """Return an object as the objective of a recipe."""
-    objective = module if isinstance(module, Objective) else ForeignObjective(module)
+    objective = as_objective(module)
     kind = type(module)
     settings = GivenObjective(pairs=objective.pairs, by=f"{kind.__module__}.{kind.__qualname__}")
     settings._objective = objective
@@ -703,6 +717,13 @@ def _arguments(module: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
     return {parameter.name: parameter for parameter in parameters if parameter.kind in some}
 
 
+@cache
+def _arguments_for_objectives(module: Any) -> frozenset[str]:
+    """Return the names of the arguments that are objectives."""
+    hints = get_type_hints(module.__init__, include_extras=True)
+    return frozenset(name for name in _arguments(module) if _takes_objectives(hints.get(name)))
+
+
 def _takes_objectives(hint: Any) -> bool:
     return (isinstance(hint, type) and issubclass(hint, Objective)) or any(
         map(_takes_objectives, get_args(hint))
@@ -717,9 +738,9 @@ def _parts_in(value: Any, kind: type = ObjectiveConfig) -> list[Any]:
 
 def _as_settings(value: Any) -> Any:
     """Return an argument, with default settings instead of objectives, which checked their own."""
-    if isinstance(value, Objective):
+    if isinstance(value, nn.Module):
         return BASE
-    return [BASE] * len(value) if _parts_in(value, Objective) else value
+    return [BASE] * len(value) if _parts_in(value, nn.Module) else value
 
 
 def _check_batch(image: Tensor, text: Tensor, positive_mask: Tensor | None) -> None:
@@ -728,6 +749,11 @@ def _check_batch(image: Tensor, text: Tensor, positive_mask: Tensor | None) -> N
     Raises:
         ValueError: They don't.
     """
+    if not (isinstance(image, Tensor) and isinstance(text, Tensor)):
+        kinds = f"{type(image).__name__} and {type(text).__name__}"
+        raise ValueError(
+            f"The embeddings are {kinds}: give two torch.Tensor, such as torch.as_tensor(image)."
+        )
     if image.shape != text.shape or image.ndim not in (2, 3):
         raise ValueError(
             f"Image embeddings {tuple(image.shape)} and text embeddings {tuple(text.shape)} must have one "

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from training.common.errors import RecipeError
 from training.models.config import Modality
 from training.models.features import Features
-from training.objectives.base import Extras, LossOutput, Objective, ObjectiveData
+from training.objectives.base import Extras, LossOutput, Objective, ObjectiveData, as_objective
 from training.objectives.infonce import InfoNCE
 
 Base = Annotated[
-    Objective | None,
+    Objective | nn.Module | None,
     Field(description="What the term is added to, with the pairs of the whole; InfoNCE unless it is named."),
 ]
 
@@ -24,9 +24,9 @@ Base = Annotated[
 class ComposedObjective(Objective, ABC):
     """An objective with a base: needs, loss, terms and updates of the base are also its own."""
 
-    def __init__(self, base: Objective | None) -> None:
+    def __init__(self, base: Objective | nn.Module | None) -> None:
         super().__init__()
-        self.base: Objective = InfoNCE() if base is None else base
+        self.base: Objective = InfoNCE() if base is None else as_objective(base)
         self.requires = type(self).requires | self.base.requires
         self.needs = {**type(self).needs, **self.base.needs}
         self.momentum = self.base.momentum
@@ -59,28 +59,35 @@ class WeightedSum(Objective):
 
     def __init__(
         self,
-        objectives: Annotated[Sequence[Objective], Field(min_length=1)],
+        objectives: Annotated[Sequence[Objective | nn.Module], Field(min_length=1)],
         weights: Annotated[
             Sequence[Annotated[float, Field(ge=0)]], Field(description="One for each objective.")
         ],
     ) -> None:
         super().__init__()
-        if len(objectives) != len(weights):
+        parts = [as_objective(one) for one in objectives]
+        momenta = {one.momentum for one in parts if one.momentum}
+        if len(momenta) > 1:
             raise ValueError(
-                f"There are {len(objectives)} objectives and {len(weights)} weights: give one for each."
+                f"WeightedSum: the objectives have several momenta, {sorted(momenta)}: give one."
             )
-        self.objectives = nn.ModuleList(objectives)
+        self.objectives = nn.ModuleList(parts)
         self.weights = tuple(weights)
-        self.requires = frozenset().union(*(one.requires for one in objectives))
-        self.needs = {key: value for one in objectives for key, value in one.needs.items()}
-        self.momentum = max(one.momentum for one in objectives)
-        self.retrievals = frozenset.intersection(*(one.retrievals for one in objectives))
-        self.pairs = objectives[0].pairs
-        self.compares_items = any(one.compares_items for one in objectives)
+        self.requires = frozenset().union(*(one.requires for one in parts))
+        self.needs = {key: value for one in parts for key, value in one.needs.items()}
+        self.momentum = max(momenta, default=0.0)
+        self.retrievals = frozenset.intersection(*(one.retrievals for one in parts))
+        self.pairs = parts[0].pairs
+        self.compares_items = any(one.compares_items for one in parts)
 
     @classmethod
     def check(cls, settings: Any) -> None:
         """Check that there is a weight for each objective, and a loss with a gradient."""
+        if len(settings.objectives) != len(settings.weights):
+            raise ValueError(
+                f"there are {len(settings.objectives)} objectives and {len(settings.weights)} weights: give "
+                "one for each"
+            )
         if not any(settings.weights):
             raise ValueError("all weights of the sum are 0: give one above 0")
 

@@ -37,12 +37,18 @@ class ContrastiveBinary(PairObjective):
         hidden: Annotated[int, Field(gt=0, description="Width of the classifier's hidden layer.")] = 512,
     ) -> None:
         super().__init__()
+        self.embedding_dim = embedding_dim
         self.classifier = nn.Sequential(nn.Linear(2 * embedding_dim, hidden), nn.ReLU(), nn.Linear(hidden, 1))
 
     def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
         """The loss of a batch, a mean over real pairs and fakes; terms: that of either."""
         with torch.autocast(first.embedding.device.type, enabled=False):
             a, own = full_precision(first.embedding), full_precision(second.embedding)
+            if a.shape[1:] != (self.embedding_dim,):
+                raise ValueError(
+                    f"ContrastiveBinary was made for embeddings of {self.embedding_dim} numbers, and these "
+                    f"have {a.shape[-1]}: give embedding_dim={a.shape[-1]}."
+                )
             others = gather_rows(own)
             fakes = _unmatched(len(a), len(others), features.positive_mask, a.device)
             real = softplus(-self.scores(a, own)).mean()

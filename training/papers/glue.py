@@ -27,7 +27,8 @@ from training.models.text_input import Tokenizer
 from training.models.text_towers import TextTower, build_text_tower
 from training.models.transformers_backbones import TransformersTextBackbone
 from training.papers.items import ItemLoader, train_and_validation
-from training.papers.reclaim import ReclaimTask, ReclaimTermSettings
+from training.papers.reclaim import ReclaimTermSettings
+from training.papers.reclaim_task import ReclaimTask
 from training.recipes.schema import ScheduleConfig
 from training.recipes.tasks import ChoosingDataConfig, TaskRecipe
 from training.trainer.module_task import ModuleTask, TaskResult

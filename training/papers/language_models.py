@@ -23,7 +23,8 @@ from training.common.rejections import Rejections, Usable
 from training.models.pooling import Pooling, masked_mean
 from training.objectives.similarity import full_precision
 from training.papers.items import ItemLoader, kept_share
-from training.papers.reclaim import ReclaimTask, ReclaimTermSettings
+from training.papers.reclaim import ReclaimTermSettings
+from training.papers.reclaim_task import ReclaimTask
 from training.recipes.schema import ScheduleConfig
 from training.recipes.tasks import TaskRecipe
 from training.trainer.module_task import ModuleTask, TaskResult

@@ -18,7 +18,6 @@ from training.models.features import Features
 from training.objectives.base import IMAGE_AND_TEXT, LossOutput, Pairs, Requirement
 from training.objectives.composed import Base, ComposedObjective, check_one_vector
 from training.objectives.similarity import NORM_EPS, full_precision
-from training.trainer.modules import TrainedModule
 
 PAIRS_AT_ONCE: Final = 2**15
 # Eigenvalues smaller by a share x keep a weight of (1 - x) ** (4 ** 8), which moves it by 3e-6 at most.
@@ -331,38 +330,6 @@ def _mean_valid(values: Tensor, neighbours: Neighbours) -> Tensor:
     """The mean (b,) of values (b, K) over the valid neighbours; 0 where there are none."""
     kept = values.masked_fill(~neighbours.valid, 0).sum(dim=1)
     return kept / neighbours.valid.sum(dim=1).clamp(min=1)
-
-
-class ReclaimTask(TrainedModule):
-    """A task module whose loss may have RECLAIM's term, with its weight."""
-
-    weight: float
-    term: ReclaimTerm | None
-
-    def set_term(
-        self,
-        settings: ReclaimTermSettings | None,
-        widths: tuple[int, int],
-        instances: int,
-        groups: tuple[int, ...] | None = None,
-    ) -> None:
-        """Make the term, or none without settings; other arguments are those of `ReclaimTerm`."""
-        self.weight = 0.0 if settings is None else settings.weight
-        self.term = None if settings is None else ReclaimTerm(*widths, instances, settings, groups)
-
-    def with_term(
-        self, loss: Tensor, terms: dict[str, Tensor], first: Tensor, second: Tensor, items: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Add the term for the two features of a batch to its loss and to the terms that are reported."""
-        if self.term is None:
-            return loss, terms
-        contrast, of_term = self.term(first, second, items)
-        return loss + self.weight * contrast, {**terms, **of_term}
-
-    def after_step(self) -> None:
-        """Put the last batch into RECLAIM's memory."""
-        if self.term is not None:
-            self.term.after_step()
 
 
 class Reclaim(ComposedObjective):

@@ -38,7 +38,8 @@ from training.models.text_input import Tokenizer
 from training.models.text_towers import build_text_tower
 from training.objectives.similarity import full_precision
 from training.papers.items import ItemLoader, train_and_validation
-from training.papers.reclaim import ReclaimTask, ReclaimTermSettings
+from training.papers.reclaim import ReclaimTermSettings
+from training.papers.reclaim_task import ReclaimTask
 from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.recipes.schema import ScheduleConfig, decoded_at_a_scale
 from training.recipes.tasks import ChoosingDataConfig, TaskRecipe

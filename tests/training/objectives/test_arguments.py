@@ -5,6 +5,7 @@ import inspect
 import re
 from typing import Annotated, Any, Final
 
+import numpy as np
 import pytest
 import torch
 from pydantic import Field
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 from tests.training.objectives.cases import blades_of, build_case, cases, random_batch
 from tests.training.objectives.reference import features, mask_of, random_embeddings
 from training.common.errors import RecipeError
-from training.objectives import LTD, VSE, InfoNCE, ReCo, Sigmoid
+from training.objectives import LTD, VSE, ContrastiveBinary, InfoNCE, ReCo, Sigmoid
 from training.objectives.base import ObjectiveContext, objective_names, objective_settings, parse_objective
 from training.objectives.similarity import cosine_matrix
+from training.papers.reclaim import Reclaim
 
 CONTEXT: Final = ObjectiveContext(dim=6, embedding_dim=5, instances=4, target_dim=3, vocabulary=7, labels=2)
 HERE: Final = __name__
@@ -119,6 +121,26 @@ def test_a_class_and_a_recipe_refuse_the_same(
         parse_objective({"name": name, argument: wrong})
     module(**{argument: right}, **sizes)
     parse_objective({"name": name, argument: right}).build(CONTEXT)
+
+
+def test_what_was_checked_is_what_is_used() -> None:
+    written: Any = "0.1"
+    assert 1 / InfoNCE(written).scale().item() == pytest.approx(0.1)
+    off: Any = "no"
+    assert InfoNCE(0.1, learnable_temperature=off).scale.log_scale is None
+    assert VSE(hardest=off).hardest is False
+    with pytest.raises(ValueError, match="negative_weight: input should be a finite number, not inf"):
+        ReCo(float("inf"))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'neighbors', of bank_seed, base"):
+        Reclaim(embedding_dim=4, instances=5, neighbors=3)
+
+
+def test_batches_that_are_no_tensors_or_of_another_width_are_refused() -> None:
+    pixels: Any = np.zeros((3, 4))
+    with pytest.raises(ValueError, match=r"^The embeddings are ndarray and ndarray: give two torch\.Tensor"):
+        ReCo()(pixels, pixels)
+    with pytest.raises(ValueError, match="embeddings of 16 numbers, and these have 8: give embedding_dim=8"):
+        ContrastiveBinary(embedding_dim=16)(torch.rand(3, 8), torch.rand(3, 8))
 
 
 def test_other_arguments_are_refused() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from pydantic import ValidationError
+from torch import Tensor, nn
 
 from tests.training.objectives.cases import build, random_batch
 from tests.training.objectives.reference import mask_of, random_embeddings
@@ -13,7 +14,7 @@ from training.common.errors import RecipeError
 from training.data.labels import Labelling
 from training.models.config import Retrieval
 from training.models.features import PretrainedLogits
-from training.objectives import IFM, LTD, InfoNCE, ReCo, WeightedSum
+from training.objectives import BYOL, IFM, LTD, InfoNCE, PixPro, ReCo, WeightedSum
 from training.objectives.base import (
     Extras,
     LossOutput,
@@ -176,13 +177,32 @@ def test_recipes_that_make_no_sense_are_refused(tree: dict[str, Any], sentence: 
 
 def test_a_sum_has_a_weight_for_each_objective_and_one_above_0() -> None:
     for weights in ([1], [1, 2, 3]):
-        with pytest.raises(ValueError, match=f"^There are 2 objectives and {len(weights)} weights: give one"):
+        said = f"^WeightedSum: there are 2 objectives and {len(weights)} weights: give one"
+        with pytest.raises(ValueError, match=said):
             WeightedSum([InfoNCE(), ReCo()], weights)
     with pytest.raises(ValueError, match=r"^WeightedSum: all weights of the sum are 0: give one above 0\.$"):
         WeightedSum([InfoNCE(), ReCo()], [0, 0])
-    settings = parse_objective({"name": "sum", "objectives": ["infonce"], "weights": [1, 2]})
-    with pytest.raises(RecipeError, match=r"^There are 1 objectives and 2 weights"):
-        settings.build(CONTEXT)
+    with pytest.raises(ValidationError, match="there are 1 objectives and 2 weights"):
+        parse_objective({"name": "sum", "objectives": ["infonce"], "weights": [1, 2]})
+
+
+class Distance(nn.Module):
+    """A loss from outside the package."""
+
+    def forward(self, image: Tensor, text: Tensor) -> Tensor:
+        return (image - text).square().sum(dim=1).mean()
+
+
+def test_a_loss_of_ones_own_may_be_a_part_of_a_sum() -> None:
+    image, text = torch.randn(2, 6, 4)
+    loss = WeightedSum([ReCo(), Distance()], [1, 0.5])
+    torch.testing.assert_close(loss(image, text), ReCo()(image, text) + 0.5 * Distance()(image, text))
+
+
+def test_parts_with_different_momenta_are_refused() -> None:
+    parts = [BYOL(embedding_dim=4, momentum=0.9), PixPro(dim=4, momentum=0.5)]
+    with pytest.raises(ValueError, match=r"several momenta, \[0\.5, 0\.9\]: give one"):
+        WeightedSum(parts, [1, 1])
 
 
 def test_a_sum_may_have_parts_that_encode_images_alone() -> None:
