@@ -79,3 +79,14 @@ def test_the_command_says_what_to_install(wheel: Path, needed: Path) -> None:
     done = run("from app.command import run; run()", wheel, needed)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == 'typer is not installed: run `pip install "recoquest[all]"`.\n'
+
+
+@pytest.mark.slow
+def test_every_objective_loads_without_extras(wheel: Path, needed: Path) -> None:
+    code = (
+        "from training.objectives.base import objective_names, objective_settings\n"
+        "print(*[objective_settings(name).implementation.__name__ for name in objective_names()])"
+    )
+    done = run(code, wheel, needed)
+    assert done.returncode == 0, done.stderr
+    assert {"ReCo", "QUEST", "Reclaim", "CaptionLSTM"} <= set(done.stdout.split())
