@@ -14,6 +14,7 @@ from pydantic_settings import NoDecode
 
 from index.keys.api_keys import Role, parse_grants
 
+_DEVICE: Final = re.compile(r"auto|(cpu|cuda|mps|xpu)(:\d+)?")
 _CRON_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
 # A name or an address, without a port; with a first dot, or `*.`, all names below it.
 _HOST: Final = re.compile(r"\*|(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
@@ -89,11 +90,18 @@ def _split_commas(value: object) -> object:
     return value
 
 
+def _checked_device(name: str) -> str:
+    if not _DEVICE.fullmatch(name):
+        raise ValueError(f"{name!r} is not auto, cpu, cuda or cuda:N")
+    return name
+
+
 BY_COMMAS: Final = BeforeValidator(_split_commas)
 Names = Annotated[tuple[str, ...], NoDecode, BY_COMMAS]
 RolesOfGroups = Annotated[dict[str, dict[str, frozenset[Role]]], NoDecode, BeforeValidator(_parsed_roles)]
 # As in a crontab.
 Times = Annotated[str, AfterValidator(_checked_times)]
+DeviceName = Annotated[str, AfterValidator(_checked_device)]
 PublicUrl = Annotated[str, AfterValidator(_checked_public_url)]
 Hosts = Annotated[Names, _each(_HOST, "a name without a port, such as images.example.org")]
 Origins = Annotated[Names, _each(_ORIGIN, _AN_ORIGIN)]

@@ -18,7 +18,17 @@ from pydantic_settings import (
 from sqlalchemy import make_url
 
 from app.radiology.settings import RadiologySettings
-from app.setting_values import Ancestors, Hosts, Names, Origins, PublicUrl, RolesOfGroups, Times, is_safe_url
+from app.setting_values import (
+    Ancestors,
+    DeviceName,
+    Hosts,
+    Names,
+    Origins,
+    PublicUrl,
+    RolesOfGroups,
+    Times,
+    is_safe_url,
+)
 from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
 from training.common.errors import RecoquestError
@@ -68,7 +78,7 @@ class Settings(RadiologySettings):
     """Address to listen on."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
-    device: str = "auto"
+    device: DeviceName = "auto"
     """Device of encoders, training and `gpu` views: auto, cpu, cuda or cuda:N."""
     threads: int | None = Field(default=None, ge=1)
     """Threads that encode queries on the CPU; None: the number of cores."""

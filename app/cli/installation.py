@@ -37,11 +37,14 @@ def doctor(
     home: Home = None, device: Device = None, env_file: EnvFile = None, as_json: AsJson = False
 ) -> None:
     """Look at settings, machine, disk, jobs, images and encoders; ends with 1 if anything is wrong."""
-    from app.health.doctor import examine
     from app.settings import load_settings
 
+    loaded = load_settings(env_file, home=home, device=device)
+    # A wrong setting is named before much is imported.
+    from app.health.doctor import examine
+
     findings = []
-    for finding in examine(load_settings(env_file, home=home, device=device)):
+    for finding in examine(loaded):
         findings.append(finding)
         if not as_json:
             typer.echo(f"{_MARKS[finding.state]} {finding.subject}: {finding.found}")

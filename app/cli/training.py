@@ -74,6 +74,7 @@ def train(
         # A wrong setting is reported before the imports, which take seconds.
         _check_kind(recipe)
         load_recipe(recipe, overrides)
+        chosen_device(device)
     from app.jobs.launch import process_count, train_together, without_copies
     from training.trainer.opening import RunOptions
     from training.trainer.run import train as run_training

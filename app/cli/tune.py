@@ -49,15 +49,18 @@ def tune(
     If it is stopped, run the same command again: finished runs are kept, others resume from checkpoints.
     """
     from training.recipes.load import load_recipe
-    from training.trainer.tune import parse_grid, plan_runs, write_tuning
-    from training.trainer.tune import tune as run_grid
 
     overrides = [*(overrides or []), *(["train.heads=true"] if heads else [])]
     tuned = load_recipe(recipe, overrides).tuned
+    device = chosen_device(device)
+    # A wrong setting is named before torch is imported.
+    from training.trainer.tune import parse_grid, plan_runs, write_tuning
+    from training.trainer.tune import tune as run_grid
+
     values = parse_grid(grid or []) if grid or tuned is None else tuned.grid
     runs = plan_runs(recipe, overrides, values, out, seeds=seeds)
     with stoppable(f"Stopped. Run the same command again to continue the runs in {out}."), _warned_once():
-        tuning = run_grid(runs, data, device=chosen_device(device))
+        tuning = run_grid(runs, data, device=device)
     write_tuning(
         tuning,
         out / "tune.json",
