@@ -182,7 +182,7 @@ class SimilarResponse(Answer):
     )
     hits: list[SimilarHit]
     index_now: IndexNow | None = Field(
-        description="Of a study that is not indexed, the request that brings it over from the archive; null "
+        description="For a study that is not indexed, the request that imports it from the archive; null "
         "where the settings describe no archive, or the caller may not put images in."
     )
     write_back: WriteBack | None = Field(

@@ -422,7 +422,7 @@ class SearchQuery(Request):
     )
     unlike_image_boxes: Boxes = Field(
         default=[],
-        description="Of the files in `unlike_image`, likewise: the part to avoid.",
+        description="For each file in `unlike_image`, in order: the part to avoid; null for all of it.",
         examples=[[]],
     )
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(

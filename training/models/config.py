@@ -52,7 +52,7 @@ class HeadConfig(Frozen):
     )
     dropout: float = Field(default=0.0, ge=0, lt=1)
     norm: bool = Field(default=False, description="Batch norm before the activation of `mlp`.")
-    activation: Literal["relu", "gelu"] = Field(default="relu", description="Of `mlp`.")
+    activation: Literal["relu", "gelu"] = Field(default="relu", description="Activation of `mlp`.")
 
     @model_validator(mode="after")
     def _norm_fits(self) -> Self:
@@ -153,11 +153,13 @@ class PairAttentionConfig(Frozen):
     queries: Literal["words", "regions"] = Field(
         default="words", description="What looks at the entries of the other side (SCAN t-i, or i-t)."
     )
-    sharpness: float = Field(default=9.0, gt=0, description="Of the softmax over entries (lambda 1).")
+    sharpness: float = Field(
+        default=9.0, gt=0, description="Sharpness of the softmax over entries (lambda 1)."
+    )
     pooling: Literal["logsumexp", "mean"] = Field(
         default="logsumexp", description="Over what the queries find (SCAN LSE, or AVG)."
     )
-    pooling_sharpness: float = Field(default=6.0, gt=0, description="Of `logsumexp` (lambda 2).")
+    pooling_sharpness: float = Field(default=6.0, gt=0, description="Sharpness of `logsumexp` (lambda 2).")
 
 
 class DualEncoderConfig(Frozen):
@@ -275,13 +277,13 @@ class ImagePreprocessingConfig(Frozen):
     resize_to: int | None = Field(
         default=None,
         gt=0,
-        description="Of a crop: pixels of the short side, of which the centre crop keeps `size` (VSE++: 256 "
-        "and 224); None: `size`. Training with random crops takes these from the whole square.",
+        description="Pixels of the short side before a crop, of which the centre crop keeps `size` "
+        "(VSE++: 256 and 224); None: `size`. Training with random crops takes these from the whole square.",
     )
-    filter: Filter = Field(default="bicubic", description="Of resizing; antialiased.")
+    filter: Filter = Field(default="bicubic", description="Filter that resizes, antialiased.")
     rounding: Rounding = Field(
         default="down",
-        description="Of `shortest_edge`: where the crop begins if half a pixel is left; down as in "
+        description="Where the crop of `shortest_edge` begins if half a pixel is left; down as in "
         "transformers, or even as in torchvision.",
     )
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)

@@ -90,7 +90,7 @@ class ClipResNetOptions(Frozen):
 
     layers: tuple[int, int, int, int] = (3, 4, 6, 3)
     width: int = Field(default=64, gt=1, multiple_of=2, description="Channels behind the stem.")
-    heads: int = Field(default=32, gt=0, description="Of the attention pooling.")
+    heads: int = Field(default=32, gt=0, description="Heads of the attention pooling.")
     image_size: int = Field(default=224, gt=0, multiple_of=32)
 
 

@@ -159,7 +159,9 @@ class TextCNNOptions(Frozen):
 
     vocab_size: int = Field(gt=0)
     word_width: int = Field(default=300, gt=0)
-    widths: tuple[PositiveInt, ...] = Field(default=(256, 512, 1024, 2048), description="Of each stage.")
+    widths: tuple[PositiveInt, ...] = Field(
+        default=(256, 512, 1024, 2048), description="Channels of each stage."
+    )
     depths: tuple[PositiveInt, ...] = Field(default=(3, 4, 6, 3), description="Blocks of each stage.")
     max_tokens: int = Field(default=512, gt=2, description="Longest text that it takes.")
 

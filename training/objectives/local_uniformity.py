@@ -68,7 +68,7 @@ class LocalUniformity(PairObjective):
         kind: Annotated[UniformityKind, Field(description="Gaussian potentials or cross entropy.")] = "gauss",
         *,
         image_weight: ImageWeight = 0.75,
-        temperature: Annotated[float, Field(gt=0, description="Of the global loss.")] = 0.1,
+        temperature: Annotated[float, Field(gt=0, description="Temperature of the global loss.")] = 0.1,
         uniformity_weight: Annotated[
             float | None, Field(ge=0, description="Eta. None: .25 for gauss, .5 for xent.")
         ] = None,

@@ -250,15 +250,17 @@ class LoVT(PairObjective):
         *,
         dim: int,
         image_weight: ImageWeight = 0.75,
-        temperature: Annotated[float, Field(gt=0, description="Of the global loss.")] = 0.1,
+        temperature: Annotated[float, Field(gt=0, description="Temperature of the global loss.")] = 0.1,
         global_weight: Annotated[float, Field(ge=0, description="Gamma.")] = 1.0,
         region_weight: Annotated[
-            float, Field(ge=0, description="Of each direction of the loss over regions (mu / 2).")
+            float, Field(ge=0, description="Weight of each direction of the loss over regions (mu / 2).")
         ] = 0.375,
         sentence_weight: Annotated[
-            float, Field(ge=0, description="Of each direction of the loss over sentences (nu / 2).")
+            float, Field(ge=0, description="Weight of each direction of the loss over sentences (nu / 2).")
         ] = 0.375,
-        local_temperature: Annotated[float, Field(gt=0, description="Of both local losses.")] = 0.3,
+        local_temperature: Annotated[
+            float, Field(gt=0, description="Temperature of both local losses.")
+        ] = 0.3,
         reach: Annotated[
             float,
             Field(

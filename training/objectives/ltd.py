@@ -79,25 +79,29 @@ class LTD(ComposedObjective):
         target_dim: int,
         mode: Literal["dual", "constrained"] = "constrained",
         hidden: Annotated[int, Field(gt=0, description="Width of the decoder's two hidden layers.")] = 1024,
-        weight: Annotated[float, Field(ge=0, description="Of `dual`: beta.")] = 1.0,
+        weight: Annotated[
+            float, Field(ge=0, description="Weight of the reconstruction with `dual` (beta).")
+        ] = 1.0,
         bound: Annotated[
-            float, Field(gt=0, description="Of `constrained`: eta, the largest reconstruction loss.")
+            float, Field(gt=0, description="Largest reconstruction loss with `constrained` (eta).")
         ] = 0.2,
         multiplier_rate: Annotated[
-            float, Field(gt=0, description="Of `constrained`: the ascent's rate.")
+            float, Field(gt=0, description="Rate of the ascent with `constrained`.")
         ] = 5e-3,
         multiplier_momentum: Annotated[
-            float, Field(ge=0, lt=1, description="Of `constrained`: its momentum.")
+            float, Field(ge=0, lt=1, description="Momentum of the ascent with `constrained`.")
         ] = 0.9,
         multiplier_dampening: Annotated[
             float,
             Field(
                 ge=0,
                 lt=1,
-                description="Of `constrained`: share of each violation that its momentum leaves out.",
+                description="Share of each violation that the momentum of `constrained` leaves out.",
             ),
         ] = 0.9,
-        max_multiplier: Annotated[float, Field(gt=0, description="Of `constrained`.")] = 100.0,
+        max_multiplier: Annotated[
+            float, Field(gt=0, description="Upper limit of the multiplier with `constrained`.")
+        ] = 100.0,
     ) -> None:
         super().__init__(base)
         self.mode, self.weight, self.bound = mode, weight, bound

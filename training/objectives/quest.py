@@ -154,13 +154,15 @@ class QUEST(TemperatureObjective, PairObjective):
             float,
             Field(
                 ge=0,
-                description="Of the contrast of unique outputs. The paper's 1 adds two cross entropies, "
-                "where the contrast of shared outputs is a mean of two.",
+                description="Weight of the contrast of unique outputs. The paper's 1 adds two cross "
+                "entropies, where the contrast of shared outputs is a mean of two.",
             ),
         ] = 1.0,
         cosine_weight: Annotated[
             float,
-            Field(ge=0, description="Of the term that keeps shared and unique outputs at right angles."),
+            Field(
+                ge=0, description="Weight of the term that keeps shared and unique outputs at right angles."
+            ),
         ] = 1.0,
         penalty: Annotated[
             float,

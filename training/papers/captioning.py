@@ -35,7 +35,7 @@ _NEEDS: Final = {
     "data.captions": "texts as words: give data.captions, such as {vocabulary: words}",
     "model.share_local_head": "local features that train the embedding: set model.share_local_head to true",
 }
-Width = Annotated[int, Field(gt=0, description="Of the decoder's words and states.")]
+Width = Annotated[int, Field(gt=0, description="Width of the decoder's words and states.")]
 
 
 class Captioning(ImageObjective, ABC):
@@ -242,7 +242,9 @@ class SCO(PairObjective):
         vocabulary: int,
         margin: Margin = 0.2,
         hardest: Hardest = True,
-        width: Annotated[int, Field(gt=0, description="Of the words and states that write texts.")] = 512,
+        width: Annotated[
+            int, Field(gt=0, description="Width of the words and states that write texts.")
+        ] = 512,
         concept_weight: Annotated[float, Field(ge=0)] = 1.0,
         order_weight: Annotated[float, Field(ge=0)] = 1.0,
     ) -> None:

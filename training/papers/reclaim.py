@@ -238,10 +238,10 @@ class ReclaimTermSettings(BaseModel):
         description="What a pair is told from: its nearest rows in memory; a random share of all rows; or "
         "the other items of the batch. The latter two are the paper's ablation.",
     )
-    random_share: float = Field(default=0.8, gt=0, le=1, description="Of `random`.")
+    random_share: float = Field(default=0.8, gt=0, le=1, description="Share of all rows that `random` draws.")
     critic_width: int = Field(default=64, gt=0, description="What both features are mapped to.")
     spectral_norm: bool = Field(default=True, description="Keep the critic 1-Lipschitz.")
-    bank_seed: int = Field(default=0, ge=0, description="Of the noise that the memory begins with.")
+    bank_seed: int = Field(default=0, ge=0, description="Seed of the noise that the memory starts with.")
 
 
 class ReclaimTerm(nn.Module):

@@ -156,9 +156,9 @@ class ScheduleConfig(Frozen):
 
     name: Literal["cosine", "linear", "constant", "step"] = "cosine"
     warmup_steps: int = Field(default=0, ge=0)
-    decay: float = Field(default=0.1, gt=0, le=1, description="Of `step`: factor of the rate at each fall.")
+    decay: float = Field(default=0.1, gt=0, le=1, description="Factor of the rate at each fall of `step`.")
     decay_at: tuple[float, ...] = Field(
-        default=(0.5,), description="Of `step`: after which shares of the whole run the rate falls."
+        default=(0.5,), description="Shares of the whole run after which the rate of `step` falls."
     )
 
     @field_validator("decay_at")
@@ -172,7 +172,7 @@ class ScheduleConfig(Frozen):
 class LoraSettings(Frozen):
     """Low-rank updates of towers that keep their own weights (LoRA, Hu et al. 2022)."""
 
-    rank: int = Field(default=8, gt=0, description="Of the update of each linear layer.")
+    rank: int = Field(default=8, gt=0, description="Rank of the update of each linear layer.")
     lr: float = Field(
         default=1e-3,
         gt=0,
