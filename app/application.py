@@ -218,10 +218,10 @@ async def _run(
         threads = Threads()
         metrics.decodes_waiting.set_function(lambda: decoders.pool.waiting)
         patience = service_patience(settings)
-        leads = None if sharing.processes == 1 else sharing.leads
-        engine = await threads.background(open_engine, settings, patience, decoders.thumbnail, leads)
+        is_main = None if sharing.processes == 1 else sharing.is_main
+        engine = await threads.background(open_engine, settings, patience, decoders.thumbnail, is_main)
         catalogue = engine.home.catalogue
-        if sharing.leads():
+        if sharing.is_main():
             await threads.background(_tidy_up, engine.home)
         signer = await threads.background(SessionSigner.from_home, settings.home)
         metrics.queries_waiting.set_function(encoders.waiting)
@@ -270,7 +270,7 @@ async def _run(
 async def _until_useful(services: Services) -> None:
     """Wait until this process is ready, if another one answers in the meantime."""
     end = time.monotonic() + _JOIN_S
-    while not services.sharing.leads() and time.monotonic() < end:
+    while not services.sharing.is_main() and time.monotonic() < end:
         results = (await services.readiness.report()).values()
         if all(result in ("ok", DEGRADED) for result in results):
             return

@@ -25,13 +25,13 @@ def open_engine(
     settings: Settings,
     patience: Patience = PATIENT,
     make: MakeThumbnail = make_thumbnail,
-    leads: Callable[[], bool] | None = None,
+    is_main: Callable[[], bool] | None = None,
     *,
     bound: bool = True,
 ) -> SearchEngine:
     """Open catalogue, image store and bundles below the home folder, which is made when missing.
 
-    `leads` as in `Views`. Without `bound`, the caller checks later, or never, that catalogue and home folder
+    `is_main` as in `Views`. Without `bound`, the caller checks later or never that catalogue and home folder
     belong together.
 
     Raises:
@@ -42,7 +42,7 @@ def open_engine(
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     catalogue = open_catalogue(settings.catalogue_url, patience)
     home = Home.at(settings.home, catalogue, ImageStore(settings.home / "images", make))
-    engine = SearchEngine(home, gpu=Gpu(settings.device), leads=leads)
+    engine = SearchEngine(home, gpu=Gpu(settings.device), is_main=is_main)
     try:
         if bound:
             bind_identity(catalogue, home.store, settings.home)

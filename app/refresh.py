@@ -61,11 +61,11 @@ async def refresh_views(services: Services) -> None:
             services.readiness.views_tried.set()
             for active in followed:
                 await _warm(services, engine.warm_filters, active.generation)
-                if services.sharing.leads():
+                if services.sharing.is_main():
                     await _measure(services, active)
             with _logged(_log.warning, "recalls cannot be read"):
                 metrics.recalls_measured(await background(engine.measured_recalls))
-        if time.monotonic() >= count_at and services.sharing.leads():
+        if time.monotonic() >= count_at and services.sharing.is_main():
             with _logged(_log.warning, "verdicts cannot be read"):
                 metrics.verdicts_counted(await background(verdicts_of_months, engine.home.catalogue))
             with _logged(_log.warning, "figures of the installation cannot be read"):

@@ -147,15 +147,15 @@ class SearchEngine:
     Args:
         home: Catalogue and files.
         gpu: GPU that may hold vectors; None: the CPU searches all of them.
-        leads: Whether this process of several learns codes and writes snapshots; None: there is one.
+        is_main: Whether this process of several learns codes and writes snapshots; None: there is one.
     """
 
     def __init__(
-        self, home: Home, *, gpu: Gpu | None = None, leads: Callable[[], bool] | None = None
+        self, home: Home, *, gpu: Gpu | None = None, is_main: Callable[[], bool] | None = None
     ) -> None:
         self.home = home
         self._catalogue = home.catalogue
-        self._views = Views(home.snapshots_folder, gpu, leads)
+        self._views = Views(home.snapshots_folder, gpu, is_main)
         self._fields = FieldColumns()
         self._columns = GroupColumns()
         self._overviews = Overviews(self._catalogue, self._fields)

@@ -130,7 +130,7 @@ class Sharing:
         self.index = 0
         self._counts: list[memoryview[int]] = []
         self._file = None if processes == 1 else tempfile.TemporaryFile()  # noqa: SIM115 - it stays open
-        self._leads = processes == 1
+        self._is_main = processes == 1
         # The system's lock does not keep threads of a process apart.
         self._lock = threading.Lock()
         self.serving = self.count()
@@ -150,18 +150,18 @@ class Sharing:
         for parts in self._counts:
             parts[index] = 0
 
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process does what only one has to; another does so once that one has ended.
 
         The system frees the lock of a process that ends, however it ends.
         """
-        if not self._leads and self._file is not None:
+        if not self._is_main and self._file is not None:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _LEAD)
             except OSError:
                 return False
-            self._leads = True
-        return self._leads
+            self._is_main = True
+        return self._is_main
 
     @contextmanager
     def locked(self) -> Iterator[None]:

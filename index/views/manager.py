@@ -217,7 +217,7 @@ class ViewEntry:
     No embedding in it has a higher sequence number than `newest`. `choose_again` is whether the view must
     be chosen again after the current build, and `on_gpu` whether the vectors were brought to a GPU. `failed`
     has the time of the last failed build of each view. Of several processes, `taken` is the manifest of the
-    snapshot that the view was last read from or written to, `led` whether the process leads, and `write_at`
+    snapshot that the view was last read from or written to, `led` whether the process was the main one, and `write_at`
     the earliest time of the next snapshot.
     """
 
@@ -248,15 +248,17 @@ class Views:
     Args:
         folder: Folder of the snapshots.
         gpu: Device that may hold vectors.
-        leads: Whether this is the process, of several with the same views, that learns codes and writes
+        is_main: Whether this is the process, of several with the same views, that learns codes and writes
             snapshots; the others take these. None: there is one process.
     """
 
-    def __init__(self, folder: Path, gpu: Gpu | None = None, leads: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self, folder: Path, gpu: Gpu | None = None, is_main: Callable[[], bool] | None = None
+    ) -> None:
         self._folder = folder
         self._gpu = gpu
-        self._shared = leads is not None
-        self._leads = leads or (lambda: True)
+        self._shared = is_main is not None
+        self._is_main = is_main or (lambda: True)
         self._lock = threading.Lock()
         self._entries: dict[tuple[int, Target], ViewEntry] = {}
         # One build at a time: it takes every core that searches leave.
@@ -309,7 +311,7 @@ class Views:
         view = entry.view
         if not self._shared or entry.building or not isinstance(view, CosineView) or view.device_bytes:
             return
-        if self._leads() and not entry.led:
+        if self._is_main() and not entry.led:
             # The former leader may not have finished this.
             entry.led = entry.choose_again = True
         stored = stored_snapshot(entry.folder, generation)
@@ -408,7 +410,7 @@ class Views:
             must_build = best != "exact" and (view.name != best or view.has_pending)
             if best != "gpu" and (view.name != best or view.outgrown):
                 # Others wait for the leader's snapshot.
-                must_build = must_build and self._leads()
+                must_build = must_build and self._is_main()
             entry.on_gpu = view.name == "gpu" and not must_build
             if must_build and not entry.is_backing_off(best):
                 self._start_build(session, generation, entry, view, best)
@@ -472,20 +474,20 @@ class Views:
                 follow(session, generation, view, reached, target)
                 if len(view) == count:
                     entry.taken = stored
-                    if lacking > max(_WORTH_A_SNAPSHOT, _LACKING * count) and self._leads():
+                    if lacking > max(_WORTH_A_SNAPSHOT, _LACKING * count) and self._is_main():
                         self._write(generation, view, entry, sequence)
                     return view
             with Session(session.get_bind()) as later:
                 latest, _ = sequence_of(later, generation)
             # A snapshot newer than this session stays: another process has written it since.
-            if (reached <= sequence or reached > latest) and self._leads():
+            if (reached <= sequence or reached > latest) and self._is_main():
                 _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
                 remove_snapshot(folder)
         blades, unsigned = generation.blades, generation.unsigned
         spill = folder if mapped else None
         view = new_view(generation.dim, blades, unsigned=unsigned, spill=spill, shared=self._shared)
         add_since(session, generation, view, 0, target)
-        if len(view) >= _WORTH_A_SNAPSHOT and self._leads():
+        if len(view) >= _WORTH_A_SNAPSHOT and self._is_main():
             self._write(generation, view, entry, sequence)
         return view
 

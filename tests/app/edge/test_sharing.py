@@ -1,4 +1,4 @@
-"""What forked processes share: events, texts, figures, wrong keys, and who leads."""
+"""What forked processes share: events, texts, figures, wrong keys, and which is the main one."""
 
 import os
 from collections.abc import Callable
@@ -108,13 +108,13 @@ def test_another_leads_once_the_one_that_led_has_ended() -> None:
     sharing = Sharing(2)
 
     def is_lead() -> None:
-        assert sharing.leads()
+        assert sharing.is_main()
 
     _elsewhere(sharing, is_lead)
-    assert sharing.leads()
+    assert sharing.is_main()
 
     def is_refused() -> None:
-        sharing._leads = False
-        assert not sharing.leads()
+        sharing._is_main = False
+        assert not sharing.is_main()
 
     _elsewhere(sharing, is_refused)

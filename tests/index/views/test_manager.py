@@ -480,9 +480,9 @@ Opener = Callable[[Callable[[], bool]], Views]
 
 @pytest.fixture
 def opener(tmp_path: Path) -> Iterator[Opener]:
-    """Opens the views of a process that leads or does not."""
+    """Opens the views of a process that is the main one or is not."""
     with ExitStack() as opened:
-        yield lambda leads: opened.enter_context(closing(Views(tmp_path / "views", leads=leads)))
+        yield lambda is_main: opened.enter_context(closing(Views(tmp_path / "views", is_main=is_main)))
 
 
 def _share(engine: SearchEngine, views: Views) -> None:
@@ -526,12 +526,12 @@ def test_others_take_the_vectors_and_codes_of_the_lead(home: SearchEngine, opene
 
 
 def test_who_leads_next_does_what_was_left_undone(home: SearchEngine, opener: Opener) -> None:
-    leads = False
-    views = opener(lambda: leads)
+    is_main = False
+    views = opener(lambda: is_main)
     assert current(home, views).unshared == COUNT
     home.set_view("c", "ivf")
     assert current(home, views).name == "exact"
-    leads = True
+    is_main = True
     _share(home, views)
     assert current(home, views).unshared == 0
     wait(lambda: current(home, views).name == "ivf" and not is_building(views))
