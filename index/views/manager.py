@@ -217,8 +217,8 @@ class ViewEntry:
     No embedding in it has a higher sequence number than `newest`. `choose_again` is whether the view must
     be chosen again after the current build, and `on_gpu` whether the vectors were brought to a GPU. `failed`
     has the time of the last failed build of each view. Of several processes, `taken` is the manifest of the
-    snapshot that the view was last read from or written to, `led` whether the process was the main one, and `write_at`
-    the earliest time of the next snapshot.
+    snapshot that the view was last read from or written to, `led` whether the process was the main one, and
+    `write_at` the earliest time of the next snapshot.
     """
 
     target: Target
