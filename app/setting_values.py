@@ -14,7 +14,7 @@ from pydantic_settings import NoDecode
 
 from index.keys.api_keys import Role, parse_grants
 
-_DEVICE: Final = re.compile(r"auto|(cpu|cuda|mps|xpu)(:\d+)?")
+_DEVICE: Final = re.compile(r"auto|meta|(cpu|cuda|mps|xpu)(:\d+)?")
 _CRON_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
 # A name or an address, without a port; with a first dot, or `*.`, all names below it.
 _HOST: Final = re.compile(r"\*|(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
