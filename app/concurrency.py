@@ -111,8 +111,6 @@ _LOOK_S: Final = 0.02
 # What took at most so much, all but one of the last times, runs on the event loop.
 _QUICK_S: Final = 0.003
 _LATELY: Final = 8
-# After so much of it in one turn of the loop, others wait for the next: each turn accepts one connection.
-_TURN_S: Final = 0.001
 # Kinds of work whose times are remembered.
 _KINDS: Final = 1000
 
@@ -136,8 +134,7 @@ class Threads:
         self._checking: Future[Any] | None = None
         self._unfinished: set[Future[Any]] = set()
         self._lately: dict[Hashable, deque[float]] = {}
-        # Seconds of work in this turn of the event loop.
-        self._turn_s = 0.0
+        self._turn = asyncio.Lock()
 
     async def read(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what reads the catalogue, the index or files; context variables are carried along."""
@@ -157,22 +154,17 @@ class Threads:
         lately = self._lately.setdefault(kind, deque(maxlen=_LATELY))
         with timed("catalogue"):
             if len(lately) == _LATELY and sorted(lately)[-2] <= _QUICK_S:
-                while self._turn_s > _TURN_S:
+                async with self._turn:
+                    # One a turn of the loop, which accepts and reads connections in between.
                     await asyncio.sleep(0)
-                if not self._turn_s:
-                    asyncio.get_running_loop().call_soon(self._begin_turn)
-                started = time.perf_counter()
-                result = work(*args, **kwargs)
-                lately.append(time.perf_counter() - started)
-                self._turn_s += lately[-1]
-                return result
+                    started = time.perf_counter()
+                    result = work(*args, **kwargs)
+                    lately.append(time.perf_counter() - started)
+                    return result
             clocked = self._submit(self._reads, partial(_clocked, partial(work, *args, **kwargs)))
             result, seconds = await asyncio.wrap_future(clocked)
             lately.append(seconds)
             return result
-
-    def _begin_turn(self) -> None:
-        self._turn_s = 0.0
 
     async def write(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Call what writes, and may wait for a lock that another process holds.
