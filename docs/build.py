@@ -161,7 +161,7 @@ def manifest_page() -> str:
 
 def attributes_of(kind: type) -> dict[str, str]:
     """The entries of the section `Attributes` of a class's docstring."""
-    section = inspect.getdoc(kind).partition("Attributes:\n")[2]  # type: ignore[union-attr]
+    section = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2]
     entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
 

@@ -260,7 +260,7 @@ def test_the_example_of_the_docs_searches_with_a_key_and_is_told(
     tile.locator(".hit-open").click()
     expect(page.locator("#viewer")).to_contain_text("open: S0")
     tile.get_by_role("button", name="Compare number 1").click()
-    expect(page.locator("#viewer")).to_contain_text("beside: S0")
+    expect(page.locator("#viewer")).to_contain_text("compare: S0")
     with page.expect_console_message(lambda message: f"{first} true" in message.text):
         tile.get_by_role("button", name="This is what I searched for").click()
     # Nothing is wider than the panel.

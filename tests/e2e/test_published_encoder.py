@@ -52,7 +52,7 @@ def _shown(words: str) -> list[str]:
 
 
 def _run(work: Work, words: str, instead: Mapping[str, str] | None = None, *, code: int = 0) -> Done:
-    """Run a command, with other names in place of some."""
+    """Run a command with some names replaced."""
     names = instead or {}
     return work.run(*(names.get(part, part) for part in _shown(words)), code=code)
 
